@@ -1,0 +1,28 @@
+#pragma once
+
+/// Purpose: a model from the header of a real .safetensors file: 8 bytes little-endian length, then
+/// JSON {"name": {"dtype", "shape", "data_offsets": [begin, end]}, ...}, then the data, as
+/// https://huggingface.co/docs/safetensors describes it.
+///
+/// Usage:  const Model model = read_safetensors("model.safetensors");
+///
+/// Caveats: only the header is read, so a file of any size costs milliseconds; the values of the
+/// tensors are never looked at. The file need not be trusted.
+
+#include <string>
+
+#include "topologies/model.h"
+
+namespace stepscope::topologies {
+
+/// The tensors of the file in the order of their data. F32, BF16 and F16 become parameters; boolean
+/// and integer tensors are listed in Model::skipped. F64, complex and 8-bit or smaller floats are
+/// refused by name: no kernel of the suite steps them. The model is named after the file's stem.
+///
+/// Throws Error with the file (and the tensor where there is one) for anything that the format
+/// forbids: a header that is longer than the file or than 100 MB or is not JSON, repeated or
+/// unknown keys, sizes that do not match the shape, offsets that overlap, leave holes, or do not
+/// end with the file.
+Model read_safetensors(const std::string& path);
+
+}  // namespace stepscope::topologies
