@@ -1,0 +1,209 @@
+#!/usr/bin/env bash
+# Sets up, builds Release, measures the optimizer step and draws it. `./bench.sh --help` says how to use it.
+usage='usage: ./bench.sh [--ranks N] [--model M] [--device cpu|cuda] [--out DIR] [--quick] [MORE...]
+
+Installs what is missing, builds Release, measures one optimizer step on N ranks, prints a table, and writes a
+run folder with a picture. The last line on stdout is the path of the run folder.
+
+  --ranks N            processes that share the model (default 2)
+  --model M            a preset (gpt2, tiny, llama-3.1-8b), a .json list or a .safetensors file (default gpt2)
+  --device cpu|cuda    where to measure (default cpu)
+  --out DIR            run folder to write (default runs/<utc>-<commit> in the checkout)
+  --quick              the tiny model (unless --model says otherwise) and few steps: shows that all works
+  MORE                 goes to the benchmark as it is: build/bin/optimizer_step --help
+
+examples:
+  ./bench.sh                                       # the first numbers: GPT-2 small, two CPU ranks
+  ./bench.sh --quick                               # the same within a minute
+  ./bench.sh --model my/model.safetensors --ranks 4 --out runs/mine
+
+environment: STEPSCOPE_CUDA=AUTO|ON|OFF builds with or without the CUDA back end; CXX names the compiler.
+exit code: 0 measured, 1 a check failed, 2 could not run.'
+
+program=bench.sh
+here=$(pwd -P)
+# shellcheck source=cmake/setup.sh
+. "$(dirname "${BASH_SOURCE[0]}")/cmake/setup.sh"
+
+ranks=2
+model=
+device=cpu
+out=
+more=()
+
+# A path of the caller's, as seen from any folder.
+absolute() {
+  case $1 in
+    /*) printf '%s\n' "$1" ;;
+    *) printf '%s\n' "$here/$1" ;;
+  esac
+}
+
+read_arguments() {
+  local option value
+  while (($#)); do
+    option=$1
+    shift
+    case $option in
+      --ranks | --model | --device | --out)
+        if (($# == 0)) || [[ $1 == --* ]]; then die "$option needs a value (see ./bench.sh --help)"; fi
+        value=$1
+        shift
+        ;;
+      --ranks=* | --model=* | --device=* | --out=*)
+        value=${option#*=}
+        option=${option%%=*}
+        ;;
+      -h | --help)
+        printf '%s\n' "$usage"
+        exit 0
+        ;;
+      *)
+        more+=("$option")
+        continue
+        ;;
+    esac
+    if [ -z "$value" ]; then die "$option needs a value (see ./bench.sh --help)"; fi
+    case $option in
+      --ranks)
+        if ! [[ $value =~ ^[1-9][0-9]{0,3}$ ]]; then die "--ranks is '$value': it takes a whole number from 1 to 9999"; fi
+        ranks=$value
+        ;;
+      --model)
+        model=$value
+        case $model in
+          *.json | *.safetensors | */*)
+            model=$(absolute "$model")
+            if ! [ -f "$model" ] || ! [ -r "$model" ]; then die "--model is '$value': there is no such readable file"; fi
+            ;;
+        esac
+        ;;
+      --device)
+        case $value in cpu | cuda) device=$value ;; *) die "--device is '$value': it takes cpu or cuda" ;; esac
+        ;;
+      --out) out=$(absolute "$value") ;;
+    esac
+  done
+}
+
+read_arguments "$@"
+setup
+build_preset release optimizer_step || exit 2
+
+# The ranks run under torchrun, which turns every exit code of theirs into 1 and explains it on a page of its own. So each rank
+# leaves its code in a file, and torchrun's stderr goes to a log; the ranks' own stderr reaches the user through descriptor 0, which
+# torchrun hands on as it is.
+work=$(mktemp -d "$TMPDIR/bench.XXXXXX") || die "cannot make a temporary folder in $TMPDIR"
+log=$logs/torchrun.log
+torchrun_pid=
+
+# Ends what a rank left behind, then the relays below, which see the end of their pipes.
+end_ranks() {
+  local file
+  for file in "$work"/pid-*; do
+    if [ -f "$file" ]; then kill -KILL -- "-$(cat "$file")" 2>/dev/null; fi
+  done
+  wait
+}
+
+finish() {
+  if [ -n "$torchrun_pid" ]; then
+    kill -TERM "$torchrun_pid" 2>/dev/null
+    # torchrun ends its ranks, and waits 30 s for one that does not listen: too long for somebody who pressed Ctrl-C.
+    for _ in {1..30}; do
+      kill -0 "$torchrun_pid" 2>/dev/null || break
+      sleep 0.1
+    done
+    kill -KILL "$torchrun_pid" 2>/dev/null
+    end_ranks
+  fi
+  rm -rf "$work"
+  end_step
+}
+trap finish EXIT
+
+# Prints stdout as it comes, but holds back a line that names a folder until another follows: the last one is the run folder, which
+# is to be the last line of this script too, after the picture is drawn.
+relay_stdout() {
+  local line held=
+  while IFS= read -r line || [ -n "$line" ]; do
+    if [ -n "$held" ]; then printf '%s\n' "$held"; fi
+    held=
+    if [ -d "$line" ]; then held=$line; else printf '%s\n' "$line"; fi
+  done
+  printf '%s' "$held" >"$work/run_folder"
+}
+
+# All ranks say the same when all fail for the same reason: once is enough.
+relay_stderr() {
+  local line last=
+  while IFS= read -r line || [ -n "$line" ]; do
+    if [ -z "$line" ] || [ "$line" != "$last" ]; then printf '%s\n' "$line" >&2; fi
+    last=$line
+  done
+}
+
+# A rank: its process group, its exit code, and the ranks' stderr instead of torchrun's.
+# shellcheck disable=SC2016
+rank_script='
+  echo $$ >"$0/pid-$RANK"
+  "$@" 2>&0 </dev/null
+  code=$?
+  echo $code >"$0/code-$RANK"
+  exit $code'
+
+cd "$root" || die "cannot enter $root"
+mkfifo "$work/stdout" "$work/stderr"
+relay_stdout <"$work/stdout" &
+relay_stderr <"$work/stderr" &
+
+command=(build/bin/optimizer_step --device "$device")
+if [ -n "$model" ]; then command+=(--model "$model"); fi
+if [ -n "$out" ]; then command+=(--out "$out"); fi
+command+=(${more[@]+"${more[@]}"})
+
+# Threads of all ranks together: the cores this process may use.
+cores=$(nproc)
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > ranks ? cores / ranks : 1))}
+
+setsid torchrun --standalone --local-addr 127.0.0.1 --no-python --nproc-per-node "$ranks" \
+  bash -c "$rank_script" "$work" "${command[@]}" >"$work/stdout" 2>"$log" 0>"$work/stderr" &
+torchrun_pid=$!
+torchrun_code=0
+wait "$torchrun_pid" || torchrun_code=$?
+torchrun_pid=
+end_ranks
+run_folder=$(cat "$work/run_folder")
+
+# The code of the run: the worst that a rank says of itself. A rank that torchrun ended because of another leaves none.
+exit_code=0
+for file in "$work"/code-*; do
+  [ -f "$file" ] || continue
+  code=$(cat "$file")
+  rank=${file##*-}
+  if ((code > 128)); then
+    say "$program: rank $rank was ended by signal $(kill -l "$code" 2>/dev/null || echo $((code - 128))): nothing was measured (log: $log)"
+    code=2
+  elif ((code > 2)); then
+    say "$program: rank $rank exited with $code (log: $log)"
+    code=2
+  fi
+  if ((code > exit_code)); then exit_code=$code; fi
+done
+if ((torchrun_code != 0 && exit_code == 0)); then
+  say "$program: the ranks ended early: $(grep -m 1 -oE 'Signal [0-9]+ .*|[A-Za-z.]*Error: .*' "$log" || echo "torchrun exited with $torchrun_code") (log: $log)"
+  exit_code=2
+fi
+
+if [ -n "$run_folder" ]; then
+  if ! python plot/plot_run.py "$run_folder" >"$logs/plot.log" 2>&1; then
+    show_failure "$logs/plot.log"
+    say "$program: the run is whole, its picture could not be drawn"
+    exit_code=2
+  fi
+  printf '%s\n' "$run_folder"
+elif ((exit_code == 0)); then
+  say "$program: optimizer_step named no run folder on its last line"
+  exit_code=2
+fi
+exit "$exit_code"
