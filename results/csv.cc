@@ -197,7 +197,8 @@ CsvTable read_csv(const std::filesystem::path& path) {
     CsvRow row = parser.record();
     if (row.fields.size() != table.header.size()) {
       parser.fail(row.line,
-                  "the row has " + std::to_string(row.fields.size()) + " fields, the header " +
+                  "the row has " + std::to_string(row.fields.size()) +
+                      (row.fields.size() == 1 ? " field" : " fields") + ", the header " +
                       std::to_string(table.header.size()),
                   "write the file again, or quote fields that hold commas");
     }
