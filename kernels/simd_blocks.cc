@@ -1,0 +1,340 @@
+#include "kernels/simd_blocks.h"
+
+#include <algorithm>
+
+#include "kernels/code_tables.h"
+#include "kernels/cpu_step.h"
+#include "kernels/encode_bins.h"
+#include "kernels/scalar_blocks.h"
+
+// AVX3_DL is AVX-512 with the byte permutations (VBMI). SSE has no fused multiply-add, so what is
+// below AVX2 runs the scalar kernel.
+#define HWY_WANT_AVX3_DL
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/simd_blocks.cc"
+#include "hwy/foreach_target.h"  // includes this file once a target
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace stepscope {
+namespace kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F = hn::ScalableTag<float>;
+using U = hn::RebindToUnsigned<F>;
+using U8 = hn::Rebind<std::uint8_t, F>;
+using U16 = hn::Rebind<std::uint16_t, F>;
+using F16 = hn::Rebind<hwy::float16_t, F>;
+using VF = hn::Vec<F>;
+using VU = hn::Vec<U>;
+constexpr std::int64_t kLanes = static_cast<std::int64_t>(hn::MaxLanes(F()));
+
+/// kLanes elements of a parameter or gradient, from element i on.
+template <DType dtype>
+HWY_INLINE VF load(const void* base, std::int64_t i) {
+  if constexpr (dtype == DType::fp32) {
+    return hn::LoadU(F(), static_cast<const float*>(base) + i);
+  } else if constexpr (dtype == DType::bf16) {
+    const auto bits = hn::LoadU(U16(), static_cast<const std::uint16_t*>(base) + i);
+    return hn::BitCast(F(), hn::ShiftLeft<16>(hn::PromoteTo(U(), bits)));
+  } else {
+    return hn::PromoteTo(F(), hn::LoadU(F16(), static_cast<const hwy::float16_t*>(base) + i));
+  }
+}
+
+template <DType dtype>
+HWY_INLINE void store(void* base, std::int64_t i, VF value) {
+  if constexpr (dtype == DType::fp32) {
+    hn::StoreU(value, F(), static_cast<float*>(base) + i);
+  } else if constexpr (dtype == DType::bf16) {
+    const VU bits = hn::BitCast(U(), value);
+    const VU odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(U(), 1));
+    const VU rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(U(), 0x7fff))));
+    const VU result =
+        hn::IfThenElse(hn::RebindMask(U(), hn::IsNaN(value)), hn::Set(U(), 0x7fc0), rounded);
+    hn::StoreU(hn::DemoteTo(U16(), hn::BitCast(hn::RebindToSigned<U>(), result)), U16(),
+               static_cast<std::uint16_t*>(base) + i);
+  } else {
+    hn::StoreU(hn::DemoteTo(F16(), value), F16(), static_cast<hwy::float16_t*>(base) + i);
+  }
+}
+
+HWY_INLINE VF dequantize(const std::array<std::uint32_t, 256>& table, const std::uint8_t* codes,
+                         VF absmax) {
+  const VU index = hn::PromoteTo(U(), hn::LoadU(U8(), codes));
+  const auto signed_index = hn::BitCast(hn::RebindToSigned<U>(), index);
+  return hn::Mul(hn::BitCast(F(), hn::GatherIndex(U(), table.data(), signed_index)), absmax);
+}
+
+/// Quantizes one whole block and writes its absmax.
+template <CodeTable table>
+HWY_INLINE void quantize(const EncodeBins& bins, const float* values, VF largest,
+                         std::uint8_t* codes, float* absmax) {
+  constexpr int kShift = table == CodeTable::signed_codes ? 17 : 16;
+  *absmax = hn::GetLane(hn::MaxOfLanes(F(), largest));
+  const VF inverse = hn::Set(F(), 1.0f / *absmax);
+  const VF one = hn::Set(F(), 1.0f);
+  for (std::int64_t i = 0; i < kBlockSize; i += kLanes) {
+    const VF u = hn::Add(hn::Mul(hn::Load(F(), values + i), inverse), one);
+    const VU bits = hn::BitCast(U(), hn::Sub(u, one));
+    const auto index = hn::BitCast(hn::RebindToSigned<U>(), hn::ShiftRight<kShift>(bits));
+    const VU entry = hn::GatherIndex(U(), bins.entries.data(), index);
+    const VU low = hn::And(bits, hn::Set(U(), (1u << kShift) - 1));
+    const VU sign =
+        hn::BitCast(U(), hn::BroadcastSignBit(hn::BitCast(hn::RebindToSigned<U>(), bits)));
+    const VU code = hn::Xor(hn::ShiftRight<kShift>(hn::Add(entry, low)), sign);
+    hn::StoreU(hn::U8FromU32(hn::And(code, hn::Set(U(), 255))), U8(), codes + i);
+  }
+}
+
+/// max(|x|, largest) where a NaN in x is skipped.
+HWY_INLINE VF larger(VF largest, VF x) {
+  const VF magnitude = hn::Abs(x);
+  return hn::IfThenElse(hn::Gt(magnitude, largest), magnitude, largest);
+}
+
+/// p * decay + step_size * sign(direction)
+HWY_INLINE VF lion_param(VF p, VF decay, VF step_size, VF direction) {
+  const VF decayed = hn::Mul(p, decay);
+  const VF update = hn::Xor(step_size, hn::And(direction, hn::SignBit(F())));
+  // Where the sign is 0 nothing is added, not even a zero: it would turn -0 into +0.
+  const VF zero = hn::Zero(F());
+  const auto moves = hn::Or(hn::Lt(direction, zero), hn::Gt(direction, zero));
+  return hn::IfThenElse(moves, hn::Add(decayed, update), decayed);
+}
+
+struct Scalars {
+  VF beta1, one_minus_beta1, beta2, one_minus_beta2, decay, correction2, epsilon, step_size;
+};
+
+HWY_INLINE Scalars broadcast(const Coefficients& c) {
+  const F f;
+  return {hn::Set(f, c.beta1),           hn::Set(f, c.one_minus_beta1), hn::Set(f, c.beta2),
+          hn::Set(f, c.one_minus_beta2), hn::Set(f, c.decay),           hn::Set(f, c.correction2),
+          hn::Set(f, c.epsilon),         hn::Set(f, c.step_size)};
+}
+
+HWY_INLINE VF adamw_moment1(const Scalars& c, VF g, VF m) {
+  return hn::MulAdd(g, c.one_minus_beta1, hn::Mul(m, c.beta1));
+}
+
+HWY_INLINE VF adamw_moment2(const Scalars& c, VF g, VF v) {
+  return hn::MulAdd(hn::Mul(c.one_minus_beta2, g), g, hn::Mul(v, c.beta2));
+}
+
+template <DType dtype>
+void adamw_8bit(const Coefficients& coefficients, const ShardTensors& s, std::int64_t begin,
+                std::int64_t end) {
+  const Scalars c = broadcast(coefficients);
+  const EncodeBins& signed_bins = encode_bins(CodeTable::signed_codes);
+  const EncodeBins& unsigned_bins = encode_bins(CodeTable::unsigned_codes);
+  alignas(64) float ms[kBlockSize];
+  alignas(64) float vs[kBlockSize];
+  for (std::int64_t block = begin; block < end; ++block) {
+    const std::int64_t first = block * kBlockSize;
+    auto* codes1 = static_cast<std::uint8_t*>(s.state1) + first;
+    auto* codes2 = static_cast<std::uint8_t*>(s.state2) + first;
+    const VF absmax1 = hn::Set(F(), s.absmax1[block]);
+    const VF absmax2 = hn::Set(F(), s.absmax2[block]);
+    VF largest1 = hn::Zero(F());
+    VF largest2 = hn::Zero(F());
+    for (std::int64_t i = 0; i < kBlockSize; i += kLanes) {
+      const VF g = load<dtype>(s.grad, first + i);
+      const VF m = adamw_moment1(c, g, dequantize(kSignedCodeBits, codes1 + i, absmax1));
+      const VF v = adamw_moment2(c, g, dequantize(kUnsignedCodeBits, codes2 + i, absmax2));
+      hn::Store(m, F(), ms + i);
+      hn::Store(v, F(), vs + i);
+      largest1 = larger(largest1, m);
+      largest2 = larger(largest2, v);
+      const VF denominator = hn::Add(hn::Div(hn::Sqrt(v), c.correction2), c.epsilon);
+      const VF update = hn::Div(hn::Mul(c.step_size, m), denominator);
+      const VF p = load<dtype>(s.param, first + i);
+      store<dtype>(s.param, first + i, hn::Add(hn::Mul(p, c.decay), update));
+    }
+    quantize<CodeTable::signed_codes>(signed_bins, ms, largest1, codes1, s.absmax1 + block);
+    quantize<CodeTable::unsigned_codes>(unsigned_bins, vs, largest2, codes2, s.absmax2 + block);
+  }
+}
+
+template <DType dtype>
+void lion_8bit(const Coefficients& coefficients, const ShardTensors& s, std::int64_t begin,
+               std::int64_t end) {
+  const Scalars c = broadcast(coefficients);
+  const EncodeBins& bins = encode_bins(CodeTable::signed_codes);
+  alignas(64) float ms[kBlockSize];
+  for (std::int64_t block = begin; block < end; ++block) {
+    const std::int64_t first = block * kBlockSize;
+    auto* codes = static_cast<std::uint8_t*>(s.state1) + first;
+    const VF absmax = hn::Set(F(), s.absmax1[block]);
+    VF largest = hn::Zero(F());
+    for (std::int64_t i = 0; i < kBlockSize; i += kLanes) {
+      const VF g = load<dtype>(s.grad, first + i);
+      const VF old = dequantize(kSignedCodeBits, codes + i, absmax);
+      const VF direction = hn::Add(hn::Mul(old, c.beta1), hn::Mul(g, c.one_minus_beta1));
+      const VF p = load<dtype>(s.param, first + i);
+      store<dtype>(s.param, first + i, lion_param(p, c.decay, c.step_size, direction));
+      const VF m = hn::MulAdd(g, c.one_minus_beta2, hn::Mul(old, c.beta2));
+      hn::Store(m, F(), ms + i);
+      largest = larger(largest, m);
+    }
+    quantize<CodeTable::signed_codes>(bins, ms, largest, codes, s.absmax1 + block);
+  }
+}
+
+template <DType dtype>
+void adamw_fp32(const Coefficients& coefficients, const ShardTensors& s, std::int64_t begin,
+                std::int64_t end) {
+  const Scalars c = broadcast(coefficients);
+  auto* ms = static_cast<float*>(s.state1);
+  auto* vs = static_cast<float*>(s.state2);
+  for (std::int64_t i = begin * kBlockSize; i < end * kBlockSize; i += kLanes) {
+    const VF g = load<dtype>(s.grad, i);
+    const VF m = adamw_moment1(c, g, hn::LoadU(F(), ms + i));
+    const VF v = adamw_moment2(c, g, hn::LoadU(F(), vs + i));
+    hn::StoreU(m, F(), ms + i);
+    hn::StoreU(v, F(), vs + i);
+    const VF direction = hn::Div(m, hn::Add(hn::Sqrt(v), c.epsilon));
+    const VF p = hn::Mul(load<dtype>(s.param, i), c.decay);
+    store<dtype>(s.param, i, hn::MulAdd(direction, c.step_size, p));
+  }
+}
+
+template <DType dtype>
+void lion_fp32(const Coefficients& coefficients, const ShardTensors& s, std::int64_t begin,
+               std::int64_t end) {
+  const Scalars c = broadcast(coefficients);
+  auto* ms = static_cast<float*>(s.state1);
+  for (std::int64_t i = begin * kBlockSize; i < end * kBlockSize; i += kLanes) {
+    const VF g = load<dtype>(s.grad, i);
+    const VF old = hn::LoadU(F(), ms + i);
+    const VF direction = adamw_moment1(c, g, old);
+    const VF p = load<dtype>(s.param, i);
+    store<dtype>(s.param, i, lion_param(p, c.decay, c.step_size, direction));
+    hn::StoreU(hn::MulAdd(g, c.one_minus_beta2, hn::Mul(old, c.beta2)), F(), ms + i);
+  }
+}
+
+template <DType dtype>
+void step_whole_blocks(Algorithm algorithm, const Coefficients& c, const ShardTensors& s,
+                       std::int64_t begin, std::int64_t end) {
+  const bool eight_bit = s.format == StateFormat::blockwise_8bit;
+  if (algorithm == Algorithm::AdamW) {
+    eight_bit ? adamw_8bit<dtype>(c, s, begin, end) : adamw_fp32<dtype>(c, s, begin, end);
+  } else {
+    eight_bit ? lion_8bit<dtype>(c, s, begin, end) : lion_fp32<dtype>(c, s, begin, end);
+  }
+}
+
+void step_blocks(Algorithm algorithm, const Coefficients& c, const ShardTensors& s,
+                 std::int64_t first_block, std::int64_t end_block) noexcept {
+  const std::int64_t whole = std::min(end_block, s.numel / kBlockSize);
+  if (first_block < whole) {
+    switch (s.dtype) {
+      case DType::fp32:
+        step_whole_blocks<DType::fp32>(algorithm, c, s, first_block, whole);
+        break;
+      case DType::bf16:
+        step_whole_blocks<DType::bf16>(algorithm, c, s, first_block, whole);
+        break;
+      case DType::fp16:
+        step_whole_blocks<DType::fp16>(algorithm, c, s, first_block, whole);
+        break;
+    }
+  }
+  if (whole < end_block) {
+    step_blocks_scalar(algorithm, c, s, std::max(whole, first_block), end_block);
+  }
+}
+
+StepBlocks kernel() { return &step_blocks; }
+
+#else
+
+StepBlocks kernel() { return &step_blocks_scalar; }
+
+#endif
+
+}  // namespace
+
+StepBlocks exported_kernel() { return kernel(); }
+std::int64_t exported_target() { return HWY_TARGET; }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace kernels
+}  // namespace stepscope
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <iterator>
+#include <utility>
+
+#include "core/error.h"
+
+namespace stepscope {
+namespace kernels {
+namespace {
+
+HWY_EXPORT(exported_kernel);
+HWY_EXPORT(exported_target);
+
+std::string target_name(std::int64_t target) {
+  switch (target) {
+    case HWY_AVX3_DL:
+      return "AVX-512 VBMI";
+    case HWY_AVX3:
+      return "AVX-512";
+    case HWY_AVX2:
+      return "AVX2";
+    default:
+      return "baseline";
+  }
+}
+
+/// Targets that this processor supports and this build has, best first, whatever is forced.
+std::vector<std::int64_t> supported_targets() {
+  const std::int64_t chosen = HWY_DYNAMIC_DISPATCH(exported_target)();
+  hwy::SetSupportedTargetsForTest(0);
+  std::vector<std::int64_t> targets;
+  for (const std::int64_t target : {HWY_AVX3_DL, HWY_AVX3, HWY_AVX2}) {
+    if ((hwy::SupportedTargets() & HWY_TARGETS & target) != 0) targets.push_back(target);
+  }
+  if (targets.empty() || HWY_STATIC_TARGET > targets.back()) targets.push_back(HWY_STATIC_TARGET);
+  hwy::SetSupportedTargetsForTest(chosen);
+  return targets;
+}
+
+}  // namespace
+
+StepBlocks simd_step_blocks() { return HWY_DYNAMIC_DISPATCH(exported_kernel)(); }
+
+std::string cpu_step_target() { return target_name(HWY_DYNAMIC_DISPATCH(exported_target)()); }
+
+std::vector<std::string> cpu_step_targets() {
+  std::vector<std::string> names;
+  for (const std::int64_t target : supported_targets()) names.push_back(target_name(target));
+  return names;
+}
+
+void force_cpu_step_target(const std::string& target) {
+  if (target.empty()) {
+    hwy::SetSupportedTargetsForTest(0);
+    return;
+  }
+  for (const std::int64_t candidate : supported_targets()) {
+    if (target_name(candidate) == target) {
+      hwy::SetSupportedTargetsForTest(candidate);
+      return;
+    }
+  }
+  throw Error("this processor and build have no kernel for '" + target + "'",
+              "choose one that cpu_step_targets() names");
+}
+
+}  // namespace kernels
+}  // namespace stepscope
+#endif  // HWY_ONCE
