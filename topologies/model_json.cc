@@ -32,8 +32,9 @@ void refuse_unknown_keys(const json& object, std::initializer_list<std::string_v
 std::string string_at(const json& object, const char* key, const std::string& what,
                       const Where& where) {
   const auto found = object.find(key);
-  if (found == object.end() || !found->is_string()) {
-    throw Error(what + " has no string \"" + key + "\"", "add it", where);
+  if (found == object.end()) throw Error(what + " has no \"" + key + "\"", "add it", where);
+  if (!found->is_string()) {
+    throw Error(what + " has a \"" + key + "\" that is no string", "put it in quotes", where);
   }
   return found->get<std::string>();
 }

@@ -1,11 +1,7 @@
 #include "topologies/printable.h"
 
-#include <cstddef>
-
 namespace stepscope::topologies {
 namespace {
-
-constexpr std::size_t kMaxBytes = 100;
 
 unsigned char byte(char c) { return static_cast<unsigned char>(c); }
 
@@ -30,10 +26,10 @@ bool has_control_character(std::string_view text) {
   return false;
 }
 
-std::string printable(std::string_view text) {
+std::string printable(std::string_view text, std::size_t max_bytes) {
   std::size_t end = text.size();
-  if (end > kMaxBytes) {
-    end = kMaxBytes;
+  if (end > max_bytes) {
+    end = max_bytes;
     while (end > 0 && (byte(text[end]) & 0xc0) == 0x80) --end;  // not within a UTF-8 character
   }
   constexpr std::string_view kHex = "0123456789abcdef";

@@ -4,6 +4,7 @@
 ///
 /// Usage:  throw Error("the name " + printable(name) + " occurs twice", ...);
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -14,7 +15,7 @@ namespace stepscope::topologies {
 bool has_control_character(std::string_view text);
 
 /// `text` in double quotes, with control characters (those of has_control_character) as \xNN, cut
-/// after 100 bytes at a character border; "..." shows the cut.
-std::string printable(std::string_view text);
+/// after `max_bytes` at a character border; "..." shows the cut.
+std::string printable(std::string_view text, std::size_t max_bytes = 100);
 
 }  // namespace stepscope::topologies

@@ -141,6 +141,40 @@ void check_coverage(const std::vector<Tensor>& tensors, std::int64_t data_bytes,
 
 }  // namespace
 
+Model model_from_safetensors(std::string_view header, std::int64_t data_bytes,
+                             const std::string& file) {
+  // The header, a tensor's entry and its shape: three levels.
+  const json root = parse_strict_json(header, file, {.max_depth = 3});
+  if (!root.is_object()) {
+    throw Error("its header is no JSON object", "this is no .safetensors file", {.file = file});
+  }
+  std::vector<Tensor> tensors;
+  for (const auto& [name, entry] : root.items()) {
+    if (name == "__metadata__") {
+      if (!entry.is_object()) {
+        throw Error("its __metadata__ is no object", "the file is damaged", {.file = file});
+      }
+      continue;
+    }
+    tensors.push_back(read_tensor(name, entry, file));
+  }
+  std::sort(tensors.begin(), tensors.end(), [](const Tensor& a, const Tensor& b) {
+    return std::tie(a.begin, a.end, a.parameter.name) < std::tie(b.begin, b.end, b.parameter.name);
+  });
+  check_coverage(tensors, data_bytes, file);
+
+  Model model{.name = file_stem(file), .parameters = {}};
+  for (Tensor& tensor : tensors) {
+    if (tensor.is_parameter) {
+      model.parameters.push_back(std::move(tensor.parameter));
+    } else {
+      model.skipped.push_back(std::move(tensor.parameter.name));
+    }
+  }
+  validate(model, file);
+  return model;
+}
+
 Model read_safetensors(const std::string& path) {
   InputFile file(path);
   if (file.size() < kLengthBytes) {
@@ -154,36 +188,7 @@ Model read_safetensors(const std::string& path) {
                     std::to_string(file.size()),
                 "this is no .safetensors file, or it is truncated", {.file = path});
   }
-  // The header, a tensor's entry and its shape: three levels.
-  const json header = parse_strict_json(file.read(header_bytes), path, {.max_depth = 3});
-  if (!header.is_object()) {
-    throw Error("its header is no JSON object", "this is no .safetensors file", {.file = path});
-  }
-  std::vector<Tensor> tensors;
-  for (const auto& [name, entry] : header.items()) {
-    if (name == "__metadata__") {
-      if (!entry.is_object()) {
-        throw Error("its __metadata__ is no object", "the file is damaged", {.file = path});
-      }
-      continue;
-    }
-    tensors.push_back(read_tensor(name, entry, path));
-  }
-  std::sort(tensors.begin(), tensors.end(), [](const Tensor& a, const Tensor& b) {
-    return std::tie(a.begin, a.end, a.parameter.name) < std::tie(b.begin, b.end, b.parameter.name);
-  });
-  check_coverage(tensors, data_bytes, path);
-
-  Model model{.name = file_stem(path), .parameters = {}};
-  for (Tensor& tensor : tensors) {
-    if (tensor.is_parameter) {
-      model.parameters.push_back(std::move(tensor.parameter));
-    } else {
-      model.skipped.push_back(std::move(tensor.parameter.name));
-    }
-  }
-  validate(model, path);
-  return model;
+  return model_from_safetensors(file.read(header_bytes), data_bytes, path);
 }
 
 }  // namespace stepscope::topologies

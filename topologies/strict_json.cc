@@ -18,9 +18,10 @@ std::int64_t line_of(std::string_view text, std::size_t byte) {
 // nlohmann's message after "syntax error ", e.g. "while parsing value - unexpected ']'". The token
 // it ends with ("last read: ...") can be as long as the file, hence printable().
 std::string reason(const std::string& message) {
+  constexpr std::size_t kMaxBytes = 200;
   const std::size_t start = message.find("syntax error ");
-  if (start == std::string::npos) return printable(message);
-  return printable(std::string_view(message).substr(start));
+  return printable(std::string_view(message).substr(start == std::string::npos ? 0 : start),
+                   kMaxBytes);
 }
 
 }  // namespace

@@ -1,0 +1,23 @@
+#pragma once
+
+/// Purpose: which of Google Benchmark's flags may be used when several ranks run the same
+/// benchmarks.
+///
+/// Usage:  options.benchmark_flags = screen_benchmark_flags(remaining);
+///
+/// Caveats: a benchmark whose number of iterations depends on its own timing, or whose order is
+/// random, makes ranks wait for each other for ever; such flags are refused by name.
+
+#include <string>
+#include <vector>
+
+namespace stepscope::bench {
+
+/// Returns `words` if each is a Google Benchmark flag that is safe across ranks. Throws Error
+/// naming the first that is not, or that is no known flag at all.
+std::vector<std::string> screen_benchmark_flags(const std::vector<std::string>& words);
+
+/// Whether `flags` hold --<name> or --<name>=value.
+bool has_flag(const std::vector<std::string>& flags, const std::string& name);
+
+}  // namespace stepscope::bench

@@ -1,0 +1,54 @@
+#include "bench/memory_guard.h"
+
+#include <algorithm>
+#include <string>
+
+#include "bench/resident_memory.h"
+#include "core/error.h"
+#include "topologies/planned_bytes.h"
+
+namespace stepscope::bench {
+namespace {
+
+/// What a rank takes besides its tensors: libtorch's pages, Gloo's buffers, the reference's
+/// scratch. Measured at 200 to 300 MiB; rounded up.
+constexpr std::int64_t kOverhead = std::int64_t{384} << 20;
+
+std::string gibibytes(std::int64_t bytes) {
+  const std::int64_t tenths = bytes / ((std::int64_t{1} << 30) / 10);
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " GiB";
+}
+
+}  // namespace
+
+void require_memory(topologies::Communicator& communicator, const topologies::Model& model,
+                    const std::vector<StepCase>& cases, std::int64_t local_world_size) {
+  topologies::together(communicator, [&] {
+    std::int64_t largest = 0;
+    std::string largest_case;
+    for (const StepCase& step_case : cases) {
+      const auto& config = step_case.config;
+      const auto plan =
+          topologies::ShardPlan::make(model, step_case.topology, communicator.world_size());
+      const auto bytes =
+          topologies::planned_bytes(model, plan, communicator.rank(), config.optimizer,
+                                    config.dtype, config.state_policy, config.min_8bit_size)
+              .total();
+      if (bytes > largest) {
+        largest = bytes;
+        largest_case = step_case.benchmark_name(model.name);
+      }
+    }
+    const auto available = available_bytes();
+    if (!available) return;
+    // Compared per rank, so that no product can overflow.
+    const std::int64_t share = *available / local_world_size;
+    if (largest <= share - kOverhead) return;
+    throw Error(largest_case + " needs " + gibibytes(largest) + " of tensors on this rank and " +
+                    std::to_string(local_world_size) + " rank(s) share " + gibibytes(*available) +
+                    " of free memory",
+                "use more ranks on more hosts or a smaller model; nothing was allocated");
+  });
+}
+
+}  // namespace stepscope::bench

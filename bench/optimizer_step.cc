@@ -1,0 +1,198 @@
+// optimizer_step: the step of a sharded optimizer, measured on all ranks of a job. See docs/ and
+// --help.
+
+#include <benchmark/benchmark.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bench/benchmark_flags.h"
+#include "bench/memory_guard.h"
+#include "bench/step_fixture.h"
+#include "bench/step_options.h"
+#include "bench/step_report.h"
+#include "bench/step_session.h"
+#include "core/error.h"
+#include "core/program.h"
+#include "results/provenance.h"
+#include "results/run_folder.h"
+#include "topologies/counting_allocator.h"
+#include "topologies/load_model.h"
+#include "topologies/torch_runtime.h"
+
+namespace stepscope::bench {
+namespace {
+
+using topologies::Communicator;
+using topologies::Model;
+
+/// Takes Google Benchmark's output on ranks other than 0.
+class SilentReporter final : public benchmark::BenchmarkReporter {
+ public:
+  bool ReportContext(const Context& /*context*/) override { return true; }
+  void ReportRuns(const std::vector<Run>& /*runs*/) override {}
+};
+
+std::int64_t usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+/// What must be equal on all ranks, a line a fact.
+std::string agreement(const StepOptions& options, const Model& model) {
+  std::string text = "build=" + version_line() + "\nmodel=" + model.name + "\n";
+  for (const auto& parameter : model.parameters) {
+    text += "parameter=" + parameter.name;
+    for (const std::int64_t extent : parameter.shape) text += " " + std::to_string(extent);
+    text += is_stepped(parameter) ? "\n" : " not stepped\n";
+  }
+  for (const StepCase& step_case : step_cases(options)) {
+    const auto& h = step_case.config.hyperparameters;
+    text += "case=" + step_case.benchmark_name(model.name) + " lr " +
+            std::to_string(h.learning_rate) + " wd " + std::to_string(h.weight_decay) +
+            " min-8bit-size " + std::to_string(step_case.config.min_8bit_size) + "\n";
+  }
+  text += "steps=" + std::to_string(options.steps) + "\n";
+  text += "warmup=" + std::to_string(options.warmup_steps) + "\n";
+  text += "device=" + std::string(topologies::device_name(options.device)) + "\n";
+  for (const std::string& flag : options.benchmark_flags) {
+    if (!flag.starts_with("--benchmark_out")) text += "flag=" + flag + "\n";
+  }
+  return text;
+}
+
+/// Google Benchmark's command line. Its flags also read the environment (BENCHMARK_FILTER and so
+/// on), which may differ between ranks; every flag that matters is therefore given.
+void initialize_benchmark(const StepOptions& options, bool root) {
+  std::vector<std::string> words = {"optimizer_step",
+                                    "--benchmark_filter=",
+                                    "--benchmark_repetitions=1",
+                                    "--benchmark_out=",
+                                    "--benchmark_enable_random_interleaving=false",
+                                    "--benchmark_min_warmup_time=0"};
+  for (const std::string& flag : options.benchmark_flags) {
+    if (root || !flag.starts_with("--benchmark_out")) words.push_back(flag);
+  }
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  int count = static_cast<int>(arguments.size());
+  benchmark::Initialize(&count, arguments.data());
+  if (count > 1) throw Error(std::string("bad benchmark flag ") + arguments[1]);
+}
+
+nlohmann::json manifest(const StepOptions& options, const Model& model,
+                        const std::vector<std::string>& command,
+                        const std::vector<std::string>& hosts, std::int64_t threads) {
+  nlohmann::json json = results::collect_provenance(command);
+  json["program"] = "optimizer_step";
+  json["pytorch"] = topologies::torch_version();
+  json["pytorch_cpu_capability"] = topologies::torch_cpu_capability();
+  json["kernels_cpu_target"] = topologies::kernels_cpu_target();
+  json["device"] = topologies::device_name(options.device);
+  json["world_size"] = hosts.size();
+  json["hosts_by_rank"] = hosts;
+  json["threads_a_rank"] = threads;
+  json["quick"] = options.quick;
+  json["model"] = {{"name", model.name},
+                   {"given", options.model},
+                   {"parameters", model.parameters.size()},
+                   {"numel", model.numel()},
+                   {"skipped_tensors", model.skipped}};
+  return json;
+}
+
+std::string destination(const StepOptions& options) {
+  if (!options.out.empty()) return options.out;
+  return "runs/" +
+         results::default_run_name(std::chrono::system_clock::now(), build_commit(), build_dirty());
+}
+
+void announce(const Model& model) {
+  if (model.skipped.empty()) return;
+  std::fprintf(
+      stderr, "optimizer_step: %zu tensor(s) of %s are not floating-point and are left out: %s%s\n",
+      model.skipped.size(), model.name.c_str(), model.skipped.front().c_str(),
+      model.skipped.size() > 1 ? ", ..." : "");
+}
+
+int measure(const StepOptions& options, const std::vector<std::string>& command) {
+  const bool only_list = has_flag(options.benchmark_flags, "benchmark_list_tests");
+  const Model model = topologies::load_model(options.model);
+  const auto rendezvous = topologies::rendezvous_from_environment();
+  const bool root = rendezvous.rank == 0;
+  topologies::install_counting_allocator();
+  topologies::require_device(options.device);
+  const auto communicator = topologies::connect_gloo(rendezvous, options.timeouts);
+  topologies::require_same(*communicator, agreement(options, model));
+  const auto cases = step_cases(options);
+  // Plans are made here once, so that an unfit model is refused before anything else happens.
+  topologies::together(*communicator, [&] {
+    for (const StepCase& step_case : cases) {
+      topologies::ShardPlan::make(model, step_case.topology, communicator->world_size());
+    }
+  });
+  require_memory(*communicator, model, cases, rendezvous.local_world_size);
+
+  StepSession session{.options = options, .model = model, .communicator = *communicator};
+  session.threads = options.threads > 0
+                        ? options.threads
+                        : std::max<std::int64_t>(1, usable_cores() / rendezvous.local_world_size);
+  const auto hosts = communicator->all_gather_text(results::host_name());
+  std::unique_ptr<results::RunFolder> folder;
+  topologies::together(*communicator, [&] {
+    if (!root || only_list) return;
+    announce(model);
+    folder = std::make_unique<results::RunFolder>(results::RunFolder::create(
+        destination(options), manifest(options, model, command, hosts, session.threads)));
+    session.run_folder = folder.get();
+  });
+
+  initialize_benchmark(options, root);
+  register_step_benchmarks(session);
+  std::unique_ptr<benchmark::BenchmarkReporter> reporter;
+  if (!root) {
+    reporter = std::make_unique<SilentReporter>();
+  } else if (!has_flag(options.benchmark_flags, "benchmark_format") && !only_list) {
+    reporter = std::make_unique<StepReporter>(session);
+  }
+  benchmark::RunSpecifiedBenchmarks(reporter.get());
+  if (only_list) return kFine;
+  if (session.completed.empty()) {
+    throw Error("no case was measured",
+                "check --benchmark_filter; --benchmark_list_tests lists the names");
+  }
+  topologies::together(*communicator, [&] {
+    if (root) std::printf("%s\n", folder->finish().c_str());
+  });
+  const bool failed = std::any_of(session.completed.begin(), session.completed.end(),
+                                  [](const CaseResult& result) { return !result.failure.empty(); });
+  return failed ? kCheckFailed : kFine;
+}
+
+/// A lone rank's failure before the ranks have met is reported by that rank alone; afterwards every
+/// rank fails with the same Error, and rank 0 speaks for all.
+int run(int argc, char** argv) {
+  const auto options = parse_step_options(argc, argv);
+  if (!options) return kFine;
+  return measure(*options, {argv, argv + argc});
+}
+
+}  // namespace
+}  // namespace stepscope::bench
+
+int main(int argc, char** argv) {
+  return stepscope::run_program("optimizer_step",
+                                [&] { return stepscope::bench::run(argc, argv); });
+}

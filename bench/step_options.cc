@@ -1,0 +1,125 @@
+#include "bench/step_options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+
+#include "bench/benchmark_flags.h"
+#include "core/error.h"
+#include "core/program.h"
+
+namespace stepscope::bench {
+namespace {
+
+using topologies::Optimizer;
+using topologies::StatePolicy;
+using topologies::Topology;
+
+constexpr const char* kFooter = R"(Examples:
+  torchrun --standalone --no-python --nproc-per-node 2 build/bin/optimizer_step --quick
+  torchrun ... optimizer_step --model gpt2 --optimizer AdamW8bit,AdamW --dtype bf16
+  torchrun ... optimizer_step --model my-model.safetensors --steps 500 --out runs/mine
+
+Rank, world size and address come from RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT.
+Google Benchmark's --benchmark_filter, --benchmark_repetitions, --benchmark_list_tests, --benchmark_format,
+--benchmark_out and --benchmark_out_format are handed on; those that would let ranks lose step are refused.
+A table goes to stdout, and the run folder's path as its last line; messages go to stderr.
+Exit code: 0 measured and checked, 1 a case differs from its reference, 2 could not run.)";
+
+template <typename T, typename Parse>
+std::vector<T> parse_list(const std::vector<std::string>& names, Parse parse) {
+  std::vector<T> values;
+  for (const std::string& name : names) {
+    const T value = parse(name);
+    if (std::find(values.begin(), values.end(), value) != values.end()) {
+      throw Error("\"" + name + "\" is given twice", "give every value once");
+    }
+    values.push_back(value);
+  }
+  return values;
+}
+
+/// `seconds` from the command line as milliseconds; at most a day, so that sums cannot overflow.
+std::chrono::milliseconds seconds(const std::string& name, double value) {
+  if (!(value > 0 && value <= 86400)) {
+    throw Error(name + " is " + std::to_string(value), "give seconds from 0.001 to 86400");
+  }
+  return std::chrono::milliseconds(std::max<std::int64_t>(1, std::llround(value * 1000)));
+}
+
+}  // namespace
+
+std::optional<StepOptions> parse_step_options(int argc, const char* const* argv) {
+  StepOptions options;
+  std::vector<std::string> optimizer_names, topology_names, dtype_names;
+  std::string state_policy = "global";
+  std::string device = "cpu";
+  double timeout = 25;
+  double rendezvous_timeout = 60;
+  bool version = false;
+
+  CLI::App app("Measures the optimizer step of one model on all ranks of a job.", "optimizer_step");
+  app.footer(kFooter);
+  app.allow_extras();
+  auto* model =
+      app.add_option("--model", options.model,
+                     "preset, .json list or .safetensors file (default gpt2; tiny with --quick)");
+  app.add_option("--optimizer", optimizer_names, "AdamW8bit,Lion8bit,AdamW (default all)")
+      ->delimiter(',');
+  app.add_option("--topology", topology_names, "fsdp2,single (default fsdp2)")->delimiter(',');
+  app.add_option("--dtype", dtype_names, "fp32,bf16,fp16 (default fp32,bf16)")->delimiter(',');
+  app.add_option("--state-policy", state_policy,
+                 "global: what decides between 8-bit and FP32 state");
+  app.add_option("--device", device, "cpu or cuda");
+  auto* steps =
+      app.add_option("--steps", options.steps, "timed steps (default 100; 20 with --quick)")
+          ->check(CLI::Range(std::int64_t{1}, std::int64_t{10'000'000}));
+  auto* warmup = app.add_option("--warmup", options.warmup_steps,
+                                "steps before them (default 10; 3 with --quick)")
+                     ->check(CLI::Range(std::int64_t{0}, std::int64_t{10'000'000}));
+  app.add_option("--threads", options.threads,
+                 "threads a rank (default: cores / ranks of this host)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{4096}));
+  app.add_option("--min-8bit-size", options.min_8bit_size,
+                 "parameters below this many elements keep FP32 state (default 4096)")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--learning-rate", options.learning_rate, "default: the optimizer's own");
+  app.add_option("--weight-decay", options.weight_decay, "default: the optimizer's own");
+  app.add_flag("--quick", options.quick, "a short run: tiny model, 20 steps");
+  app.add_option("--out", options.out, "run folder to make (default runs/<utc>-<commit>)");
+  app.add_option("--timeout", timeout, "seconds a rank waits for its peers in a step (default 25)");
+  app.add_option("--rendezvous-timeout", rendezvous_timeout,
+                 "seconds a rank waits for its peers to start (default 60)");
+  app.add_flag("--version", version, "print version and commit");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help();
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    throw Error(error.what(), "see optimizer_step --help");
+  }
+  if (version) {
+    std::cout << "optimizer_step, " << version_line() << '\n';
+    return std::nullopt;
+  }
+
+  if (optimizer_names.empty()) optimizer_names = {"AdamW", "AdamW8bit", "Lion8bit"};
+  if (topology_names.empty()) topology_names = {"fsdp2"};
+  if (dtype_names.empty()) dtype_names = {"fp32", "bf16"};
+  options.optimizer_list = parse_list<Optimizer>(optimizer_names, topologies::parse_optimizer);
+  options.topology_list = parse_list<Topology>(topology_names, topologies::parse_topology);
+  options.dtype_list = parse_list<kernels::DType>(dtype_names, topologies::parse_dtype);
+  options.state_policy = topologies::parse_state_policy(state_policy);
+  options.device = topologies::parse_device(device);
+  options.timeouts.collective = seconds("--timeout", timeout);
+  options.timeouts.rendezvous = seconds("--rendezvous-timeout", rendezvous_timeout);
+  if (options.quick && model->count() == 0) options.model = "tiny";
+  if (options.quick && steps->count() == 0) options.steps = 20;
+  if (options.quick && warmup->count() == 0) options.warmup_steps = 3;
+  options.benchmark_flags = screen_benchmark_flags(app.remaining());
+  return options;
+}
+
+}  // namespace stepscope::bench

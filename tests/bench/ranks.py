@@ -1,0 +1,105 @@
+"""Starts the ranks of a job by hand, as a user without a launcher would, and sees how they end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+BIN = Path(os.environ["STEPSCOPE_BIN"])
+
+# What a launcher would set must not leak in from the surroundings of the test.
+RANK_VARIABLES = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_USE_AGENT_STORE",
+    "TORCHELASTIC_RESTART_COUNT",
+)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@dataclass
+class Ended:
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+
+@dataclass
+class Job:
+    """`world_size` processes of one program; always ended when the `with` block is left."""
+
+    arguments: list[str]
+    world_size: int = 2
+    program: str = "optimizer_step"
+    environment: dict[str, str] = field(default_factory=dict)
+    by_rank: dict[int, dict[str, str | None]] = field(default_factory=dict)
+    arguments_by_rank: dict[int, list[str]] = field(default_factory=dict)
+    cwd: Path | None = None
+
+    def __enter__(self) -> Job:
+        port = free_port()
+        self.started = time.monotonic()
+        self.processes = []
+        for rank in range(self.world_size):
+            environment = {k: v for k, v in os.environ.items() if k not in RANK_VARIABLES}
+            environment |= {
+                "RANK": str(rank),
+                "WORLD_SIZE": str(self.world_size),
+                "LOCAL_RANK": str(rank),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+            }
+            environment |= self.environment
+            for name, value in self.by_rank.get(rank, {}).items():
+                if value is None:
+                    environment.pop(name, None)
+                else:
+                    environment[name] = value
+            extra = self.arguments_by_rank.get(rank, [])
+            self.processes.append(
+                subprocess.Popen(
+                    [str(BIN / self.program), *self.arguments, *extra],
+                    env=environment,
+                    cwd=self.cwd,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            )
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+            process.wait()
+            process.stdout.close()
+            process.stderr.close()
+
+    def wait(self, rank: int, timeout: float = 120) -> Ended:
+        out, err = self.processes[rank].communicate(timeout=timeout)
+        return Ended(self.processes[rank].returncode, out, err, time.monotonic() - self.started)
+
+    def wait_all(self, timeout: float = 120) -> list[Ended]:
+        return [self.wait(rank, timeout) for rank in range(self.world_size)]
+
+
+def run(arguments: list[str], world_size: int = 2, timeout: float = 120, **more) -> list[Ended]:
+    with Job(arguments, world_size, **more) as job:
+        return job.wait_all(timeout)

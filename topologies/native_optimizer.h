@@ -1,0 +1,18 @@
+#pragma once
+
+/// Purpose: ShardedOptimizer over the project's own kernels (kernels/).
+///
+/// Usage: through make_sharded_optimizer.
+
+#include <memory>
+
+#include "topologies/sharded_optimizer.h"
+
+namespace stepscope::topologies {
+
+/// As make_sharded_optimizer, for Subject::native.
+std::unique_ptr<ShardedOptimizer> make_native_optimizer(const Model& model, const ShardPlan& plan,
+                                                        std::int64_t rank, const StepConfig& config,
+                                                        std::int64_t threads);
+
+}  // namespace stepscope::topologies

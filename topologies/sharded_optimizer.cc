@@ -1,0 +1,47 @@
+#include "topologies/sharded_optimizer.h"
+
+#include "core/error.h"
+#include "topologies/native_optimizer.h"
+#include "topologies/torch_optimizer.h"
+
+namespace stepscope::topologies {
+
+std::string_view subject_name(Subject subject) {
+  return subject == Subject::native ? "native" : "torch";
+}
+
+std::string_view device_name(Device device) { return device == Device::cpu ? "cpu" : "cuda"; }
+
+Device parse_device(std::string_view name) {
+  for (const Device device : {Device::cpu, Device::cuda}) {
+    if (name == device_name(device)) return device;
+  }
+  throw Error("unknown device \"" + std::string(name) + "\"", "give cpu or cuda");
+}
+
+std::int64_t ShardedOptimizer::bytes_moved() const {
+  std::int64_t bytes = 0;
+  for (const OwnedShard& shard : shards()) {
+    const kernels::ShardTensors& tensors = shard.tensors;
+    const std::int64_t moments = tensors.state2 != nullptr ? 2 : 1;
+    bytes += 3 * tensors.numel * kernels::element_bytes(tensors.dtype);
+    if (tensors.format == kernels::StateFormat::fp32) {
+      bytes += 2 * moments * tensors.numel * 4;
+    } else {
+      bytes += 2 * moments * (tensors.numel + kernels::block_count(tensors.numel) * 4);
+    }
+  }
+  return bytes;
+}
+
+std::unique_ptr<ShardedOptimizer> make_sharded_optimizer(const Model& model, const ShardPlan& plan,
+                                                         std::int64_t rank,
+                                                         const StepConfig& config,
+                                                         std::int64_t threads) {
+  if (config.subject == Subject::torch) {
+    return make_torch_optimizer(model, plan, rank, config, threads);
+  }
+  return make_native_optimizer(model, plan, rank, config, threads);
+}
+
+}  // namespace stepscope::topologies

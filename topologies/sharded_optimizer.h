@@ -1,0 +1,100 @@
+#pragma once
+
+/// Purpose: one rank's optimizer over its shards: the tensors that exist, and the step that is
+/// timed.
+///
+/// Usage:
+///     auto optimizer = make_sharded_optimizer(model, plan, rank, config, threads);
+///     optimizer->restart();   // synthetic parameters and gradients, zero state, step 0
+///     optimizer->step();
+///
+/// Caveats: the step is the optimizer's alone. Gradients are those after the reduction, as FSDP2
+/// hands them to the optimizer; nothing is gathered or scattered. Frozen parameters, parameters
+/// without a gradient and empty shards are never stepped and have no state.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "kernels/shard_tensors.h"
+#include "topologies/model.h"
+#include "topologies/optimizer.h"
+#include "topologies/shard_plan.h"
+#include "topologies/state_policy.h"
+
+namespace stepscope::topologies {
+
+/// The implementation under test.
+enum class Subject { native, torch };
+
+/// Where the tensors live.
+enum class Device { cpu, cuda };
+
+/// "native" or "torch".
+std::string_view subject_name(Subject subject);
+
+/// "cpu" or "cuda".
+std::string_view device_name(Device device);
+
+/// The inverse of device_name. Throws Error listing the names otherwise.
+Device parse_device(std::string_view name);
+
+/// What distinguishes one measured case from another on the same model.
+struct StepConfig {
+  Subject subject = Subject::native;
+  Optimizer optimizer = Optimizer::AdamW8bit;
+  StatePolicy state_policy = StatePolicy::global;
+  kernels::DType dtype = kernels::DType::fp32;
+  Device device = Device::cpu;
+  kernels::Hyperparameters hyperparameters;
+  std::int64_t min_8bit_size = kMin8bitSize;
+};
+
+/// One stepped shard: which elements of which parameter it is, and its tensors.
+struct OwnedShard {
+  std::size_t parameter = 0;  ///< index in the model
+  std::int64_t offset = 0;    ///< first element, in elements of the parameter
+  kernels::ShardTensors tensors;
+};
+
+/// Bytes of the tensors that exist on this rank, read from their storage.
+struct MeasuredBytes {
+  std::int64_t parameter = 0;    ///< padding of the shards included
+  std::int64_t gradient = 0;     ///< likewise
+  std::int64_t moment = 0;       ///< codes and absmax, or FP32 moments
+  std::int64_t code_tables = 0;  ///< once a process, 0 when no state is 8-bit
+  std::int64_t step_count = 0;   ///< libtorch keeps one scalar tensor a parameter
+  std::int64_t state() const { return moment + code_tables + step_count; }
+};
+
+class ShardedOptimizer {
+ public:
+  virtual ~ShardedOptimizer() = default;
+
+  /// One optimizer step over all stepped shards of this rank. Returns when the work is done.
+  virtual void step() = 0;
+
+  /// Synthetic parameters and gradients (synthetic_values.h), zero state, step count 0.
+  virtual void restart() = 0;
+
+  /// The stepped shards; `tensors.step` is the number of the last step.
+  virtual std::span<const OwnedShard> shards() const = 0;
+
+  virtual MeasuredBytes measured_bytes() const = 0;
+
+  /// Bytes one step has to move between memory and processor on this rank at the least: gradient
+  /// and, twice (read and write), parameter and state; elements of stepped shards only. What an
+  /// implementation moves beyond that, such as a conversion through scratch memory, is its own loss
+  /// and not counted.
+  std::int64_t bytes_moved() const;
+};
+
+/// Allocates everything one rank needs. `threads` counts this rank's threads. Throws Error when a
+/// combination does not exist (libtorch has no 8-bit optimizer) or memory does not suffice.
+std::unique_ptr<ShardedOptimizer> make_sharded_optimizer(const Model& model, const ShardPlan& plan,
+                                                         std::int64_t rank,
+                                                         const StepConfig& config,
+                                                         std::int64_t threads);
+
+}  // namespace stepscope::topologies

@@ -1,0 +1,26 @@
+#pragma once
+
+/// Purpose: facts about the libtorch and the kernels that this process runs, for provenance, and
+/// whether the asked device can be used.
+///
+/// Usage:  manifest["pytorch"] = torch_version();
+
+#include <string>
+
+#include "topologies/sharded_optimizer.h"
+
+namespace stepscope::topologies {
+
+/// "2.13.0".
+std::string torch_version();
+
+/// Instruction set that libtorch's CPU operators use, such as "AVX512".
+std::string torch_cpu_capability();
+
+/// Instruction set that the project's CPU kernels use, such as "AVX3_ZEN4".
+std::string kernels_cpu_target();
+
+/// Throws Error when `device` cannot be used by this build on this machine.
+void require_device(Device device);
+
+}  // namespace stepscope::topologies
