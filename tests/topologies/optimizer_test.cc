@@ -1,0 +1,35 @@
+#include "topologies/optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/topologies/error_text.h"
+
+namespace stepscope::topologies {
+namespace {
+
+TEST(Optimizer, NamesAreWhatParseReads) {
+  ASSERT_EQ(all_optimizers().size(), 3U);
+  for (const Optimizer optimizer : all_optimizers()) {
+    EXPECT_EQ(parse_optimizer(optimizer_name(optimizer)), optimizer);
+  }
+  EXPECT_EQ(optimizer_name(Optimizer::AdamW8bit), "AdamW8bit");
+  EXPECT_EQ(optimizer_name(Optimizer::Lion8bit), "Lion8bit");
+  EXPECT_EQ(optimizer_name(Optimizer::AdamW), "AdamW");
+  EXPECT_EQ(error_text([] { parse_optimizer("adamw"); }),
+            "unknown optimizer \"adamw\"; use AdamW8bit, Lion8bit or AdamW");
+}
+
+TEST(Optimizer, KnowsItsStateAndRule) {
+  EXPECT_EQ(algorithm(Optimizer::AdamW8bit), kernels::Algorithm::AdamW);
+  EXPECT_EQ(algorithm(Optimizer::Lion8bit), kernels::Algorithm::Lion);
+  EXPECT_EQ(algorithm(Optimizer::AdamW), kernels::Algorithm::AdamW);
+  EXPECT_EQ(moment_count(Optimizer::AdamW8bit), 2);
+  EXPECT_EQ(moment_count(Optimizer::Lion8bit), 1);
+  EXPECT_EQ(moment_count(Optimizer::AdamW), 2);
+  EXPECT_TRUE(asks_8bit(Optimizer::AdamW8bit));
+  EXPECT_TRUE(asks_8bit(Optimizer::Lion8bit));
+  EXPECT_FALSE(asks_8bit(Optimizer::AdamW));
+}
+
+}  // namespace
+}  // namespace stepscope::topologies

@@ -1,0 +1,193 @@
+#include "topologies/shard_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/topologies/error_text.h"
+#include "topologies/load_model.h"
+#include "topologies/presets.h"
+
+namespace stepscope::topologies {
+namespace {
+
+Model model_of(std::vector<std::int64_t> shape) {
+  return {.name = "m", .parameters = {{.name = "w", .shape = std::move(shape)}}};
+}
+
+ShardPlan fsdp2(const Model& model, std::int64_t world_size) {
+  return ShardPlan::make(model, Topology::fsdp2, world_size);
+}
+
+std::vector<std::int64_t> rows_of(std::vector<std::int64_t> shape, std::int64_t world_size) {
+  const ShardPlan plan = fsdp2(model_of(std::move(shape)), world_size);
+  std::vector<std::int64_t> rows;
+  for (std::int64_t rank = 0; rank < world_size; ++rank) {
+    rows.push_back(plan.local_shards(rank).at(0).rows);
+  }
+  return rows;
+}
+
+using Rows = std::vector<std::int64_t>;
+
+TEST(ShardPlanFsdp2, ChunksRowsAsTorchChunkDoes) {
+  EXPECT_EQ(rows_of({257}, 1), (Rows{257}));
+  EXPECT_EQ(rows_of({257}, 2), (Rows{129, 128}));
+  EXPECT_EQ(rows_of({257}, 4), (Rows{65, 65, 65, 62}));
+  EXPECT_EQ(rows_of({3, 1400}, 4), (Rows{1, 1, 1, 0}));
+  EXPECT_EQ(rows_of({5, 1000}, 4), (Rows{2, 2, 1, 0}));
+}
+
+// The bug this guards against takes local rows * world size, 1604, for the global rows.
+TEST(ShardPlanFsdp2, LeavesTheLastRankFewerRows) {
+  const ShardPlan plan = fsdp2(model_of({1601, 1280}), 4);
+  EXPECT_EQ(rows_of({1601, 1280}, 4), (Rows{401, 401, 401, 398}));
+  std::int64_t sum = 0;
+  for (const std::int64_t rank : {0, 1, 2, 3}) {
+    EXPECT_EQ(plan.local_numel(rank), rank < 3 ? 513'280 : 509'440);
+    EXPECT_EQ(plan.local_shards(rank)[0].padded_numel, 513'280);
+    EXPECT_EQ(plan.local_shards(rank)[0].offset, rank * 513'280);
+    sum += plan.local_numel(rank);
+  }
+  EXPECT_EQ(sum, 2'049'280);
+}
+
+TEST(ShardPlanFsdp2, ListsEmptyShardsWithoutElements) {
+  EXPECT_EQ(rows_of({2, 7}, 8), (Rows{1, 1, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(rows_of({18, 64}, 8), (Rows{3, 3, 3, 3, 3, 3, 0, 0}));
+  EXPECT_EQ(rows_of({1, 64}, 2), (Rows{1, 0}));
+  const LocalShard empty = fsdp2(model_of({18, 64}), 8).local_shards(7).at(0);
+  EXPECT_EQ(empty.row_offset, 18);
+  EXPECT_EQ(empty.offset, 18 * 64);
+  EXPECT_EQ(empty.numel, 0);
+  EXPECT_EQ(empty.padded_numel, 3 * 64);
+}
+
+TEST(ShardPlanFsdp2, HandlesParametersWithoutElements) {
+  const ShardPlan plan = fsdp2(load_model(STEPSCOPE_TEST_DATA "/models/empty.json"), 2);
+  for (const std::int64_t rank : {0, 1}) {
+    const std::vector<LocalShard> shards = plan.local_shards(rank);
+    ASSERT_EQ(shards.size(), 3U);
+    EXPECT_EQ(shards[0].numel, 0);
+    EXPECT_EQ(shards[0].padded_numel, 0);
+    EXPECT_EQ(shards[1].numel, 0);
+    EXPECT_EQ(shards[1].rows, rank == 0 ? 3 : 2);
+    EXPECT_EQ(shards[2].numel, 4096);
+  }
+}
+
+TEST(ShardPlanFsdp2, RefusesAScalarByName) {
+  const Model model = load_model(STEPSCOPE_TEST_DATA "/models/scalar.json");
+  for (const std::int64_t world_size : {1, 2}) {
+    EXPECT_EQ(error_text([&] { fsdp2(model, world_size); }),
+              "parameter logit_scale: it is a scalar (shape ()), which fsdp2 cannot shard; give it "
+              "shape (1,), or use topology single");
+  }
+}
+
+// Were the storage listed twice, its rows would be stepped twice or land in two groups.
+TEST(ShardPlanFsdp2, GivesEveryRowOfATiedParameterToOneRankOnce) {
+  const Model model = load_model(STEPSCOPE_TEST_DATA "/models/tied.json");
+  const ShardPlan plan = fsdp2(model, 2);
+  std::vector<int> owners(5, 0);
+  for (const std::int64_t rank : {0, 1}) {
+    const std::vector<LocalShard> shards = plan.local_shards(rank);
+    ASSERT_EQ(shards.size(), 1U);
+    EXPECT_EQ(model.parameters[shards[0].parameter].name, "embed.weight");
+    EXPECT_EQ(shards[0].rows, rank == 0 ? 3 : 2);
+    for (std::int64_t row = 0; row < shards[0].rows; ++row) {
+      ++owners.at(static_cast<std::size_t>(shards[0].row_offset + row));
+    }
+  }
+  EXPECT_EQ(owners, std::vector<int>(5, 1));
+}
+
+TEST(ShardPlanFsdp2, ShardsFrozenParametersLikeOthers) {
+  const ShardPlan plan = fsdp2(load_model(STEPSCOPE_TEST_DATA "/models/frozen.json"), 2);
+  ASSERT_EQ(plan.local_shards(1).size(), 3U);
+  for (const LocalShard& shard : plan.local_shards(1)) EXPECT_EQ(shard.numel, 4096);
+}
+
+TEST(ShardPlanFsdp2, CoversEveryElementOnceWhateverTheWorldSize) {
+  for (const char* name : {"tiny", "gpt2", "llama-3.1-405b"}) {
+    const Model model = preset(name).value();
+    for (const std::int64_t world_size : {1, 2, 3, 5, 8, 48}) {
+      const ShardPlan plan = fsdp2(model, world_size);
+      std::vector<std::int64_t> next(model.parameters.size(), 0);
+      for (std::int64_t rank = 0; rank < world_size; ++rank) {
+        for (const LocalShard& shard : plan.local_shards(rank)) {
+          const Parameter& parameter = model.parameters[shard.parameter];
+          ASSERT_EQ(shard.offset, next[shard.parameter]) << parameter.name << " " << rank;
+          ASSERT_EQ(shard.numel, shard.rows * (numel(parameter) / parameter.shape[0]));
+          ASSERT_LE(shard.numel, shard.padded_numel);
+          next[shard.parameter] += shard.numel;
+        }
+      }
+      for (std::size_t i = 0; i < next.size(); ++i) {
+        const Parameter& parameter = model.parameters[i];
+        ASSERT_EQ(next[i], parameter.tied_to.empty() ? numel(parameter) : 0) << parameter.name;
+      }
+    }
+  }
+}
+
+// A plan of 2^62 ranks is arithmetic like any other: no memory, and no overflow.
+TEST(ShardPlanFsdp2, PlansAnyWorldSize) {
+  constexpr std::int64_t kRanks = std::int64_t{1} << 62;
+  const ShardPlan plan = fsdp2(model_of({1000, 64}), kRanks);
+  EXPECT_EQ(plan.local_numel(999), 64);
+  EXPECT_EQ(plan.local_numel(1000), 0);
+  EXPECT_EQ(plan.local_numel(kRanks - 1), 0);
+  const ShardPlan wide = fsdp2(model_of({kMaxModelNumel}), 1'000'003);
+  EXPECT_EQ(wide.local_numel(0), kMaxModelNumel / 1'000'003 + 1);
+}
+
+TEST(ShardPlanFsdp2, CountsBeyond32Bits) {
+  const ShardPlan plan = fsdp2(load_model(STEPSCOPE_TEST_DATA "/models/large.json"), 2);
+  EXPECT_EQ(plan.local_numel(0), 1'238'125'184);
+  EXPECT_EQ(plan.local_shards(1)[0].offset, 1'238'125'184);
+  for (const std::int64_t n : {(1LL << 30) - 1, (1LL << 30) + 1, (1LL << 31) - 1, 1LL << 31}) {
+    EXPECT_EQ(ShardPlan::make(model_of({n}), Topology::single, 1).local_numel(0), n);
+  }
+}
+
+TEST(ShardPlanSingle, GivesEverythingToOneRank) {
+  const Model model = load_model(STEPSCOPE_TEST_DATA "/models/scalar.json");
+  const ShardPlan plan = ShardPlan::make(model, Topology::single, 1);
+  EXPECT_EQ(plan.local_numel(0), 8193);
+  const LocalShard scalar = plan.local_shards(0).at(1);
+  EXPECT_EQ(scalar.parameter, 1U);
+  EXPECT_EQ(scalar.rows, 1);
+  EXPECT_EQ(scalar.numel, 1);
+  EXPECT_EQ(scalar.padded_numel, 1);
+}
+
+TEST(ShardPlanSingle, RefusesMoreThanOneRank) {
+  EXPECT_EQ(error_text([] { ShardPlan::make(preset("tiny").value(), Topology::single, 2); }),
+            "topology single has one rank, not 2; use topology fsdp2, or one rank");
+}
+
+TEST(ShardPlan, RefusesAWorldSizeOrRankThatCannotBe) {
+  for (const std::int64_t world_size : {0LL, -1LL}) {
+    EXPECT_EQ(error_text([&] { fsdp2(preset("tiny").value(), world_size); }),
+              "the world size is " + std::to_string(world_size) + "; it is at least 1");
+  }
+  const ShardPlan plan = fsdp2(preset("tiny").value(), 2);
+  for (const std::int64_t rank : {-1, 2}) {
+    const std::string message = "there is no rank " + std::to_string(rank) + "; ranks are 0 to 1";
+    EXPECT_EQ(error_text([&] { (void)plan.local_shards(rank); }), message);
+    EXPECT_EQ(error_text([&] { (void)plan.local_numel(rank); }), message);
+  }
+}
+
+TEST(ShardPlan, RefusesAModelThatIsNotValid) { EXPECT_THROW(fsdp2(model_of({-1}), 2), Error); }
+
+TEST(TopologyName, IsWhatParseTopologyReads) {
+  EXPECT_EQ(parse_topology("single"), Topology::single);
+  EXPECT_EQ(parse_topology("fsdp2"), Topology::fsdp2);
+  EXPECT_EQ(topology_name(Topology::single), "single");
+  EXPECT_EQ(topology_name(Topology::fsdp2), "fsdp2");
+  EXPECT_EQ(error_text([] { parse_topology("fsdp"); }),
+            "unknown topology \"fsdp\"; use single or fsdp2");
+}
+
+}  // namespace
+}  // namespace stepscope::topologies
