@@ -38,6 +38,24 @@ Row::Row(const Table& table) : table_(&table), values_(table.columns.size()) {
   if (table.find("schema_version")) set_integer("schema_version", schema_version());
 }
 
+Row& Row::set(std::string_view column, const std::optional<std::int64_t>& value) {
+  if (value) {
+    set_integer(column, *value);
+  } else {
+    clear(column);
+  }
+  return *this;
+}
+
+Row& Row::set(std::string_view column, const std::optional<double>& value) {
+  if (value) {
+    set_number(column, *value);
+  } else {
+    clear(column);
+  }
+  return *this;
+}
+
 std::size_t Row::position(std::string_view column) const {
   if (const std::optional<std::size_t> found = table_->find(column)) return *found;
   throw Error("table " + table_->name + " has no column " + std::string(column),

@@ -52,12 +52,8 @@ class Row {
   Row& set(std::string_view column, char value) = delete;
 
   /// Nothing leaves the field empty; the column must exist all the same.
-  template <typename T>
-  Row& set(std::string_view column, const std::optional<T>& value) {
-    if (value) return set(column, *value);
-    clear(column);
-    return *this;
-  }
+  Row& set(std::string_view column, const std::optional<std::int64_t>& value);
+  Row& set(std::string_view column, const std::optional<double>& value);
 
   const Table& table() const noexcept { return *table_; }
 
