@@ -144,15 +144,19 @@ build_jobs() {
   printf '%s\n' "$cores"
 }
 
-# build_preset PRESET [TARGET...]: configures where something that decides the configuration changed, and builds the
-# targets (all without any). Returns 1 after a message where the code does not build.
+# configure_preset PRESET: where something changed that decides the configuration. Returns 1 after a message where it fails.
+configure_preset() {
+  with_lock "build-$1" 3600 configure_preset_locked "$1"
+}
+
+# build_preset PRESET [TARGET...]: configures and builds the targets, all without any. Returns 1 after a message where the code
+# does not build.
 build_preset() {
   with_lock "build-$1" 3600 build_preset_locked "$@"
 }
 
-build_preset_locked() {
-  local preset=$1 folder key log target
-  shift
+configure_preset_locked() {
+  local preset=$1 log=$logs/configure-$1.log folder key
   folder=$(build_folder "$preset")
   local options=(-DSTEPSCOPE_WERROR="$([ "${CI:-}" = true ] && echo ON || echo OFF)")
   if [ -n "${STEPSCOPE_CUDA:-}" ] && [ "$preset" = release ]; then options+=(-DSTEPSCOPE_CUDA="$STEPSCOPE_CUDA"); fi
@@ -162,22 +166,25 @@ build_preset_locked() {
     printf '%s\n' "$root" "${options[@]}" "${CXX:-}"
     cat "$root/CMakePresets.json" "$venv/stepscope-setup"
   } | sha256sum)
-  if [ ! -f "$folder/build.ninja" ] || [ "$(cat "$folder/stepscope-configured" 2>/dev/null)" != "$key" ]; then
-    log=$logs/configure-$preset.log
-    local fresh=()
-    # A build folder that was made elsewhere (a moved checkout) cannot be configured again in place.
-    if [ -f "$folder/CMakeCache.txt" ] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$folder/CMakeCache.txt"; then
-      fresh=(--fresh)
-    fi
-    if ! run_step "configure $preset" "$log" 600 \
-      cmake -S "$root" --preset "$preset" ${fresh[@]+"${fresh[@]}"} "${options[@]}"; then
-      show_failure "$log"
-      return 1
-    fi
-    printf '%s\n' "$key" >"$folder/stepscope-configured"
+  if [ -f "$folder/build.ninja" ] && [ "$(cat "$folder/stepscope-configured" 2>/dev/null)" = "$key" ]; then return; fi
+  # A build folder that was made elsewhere (a moved checkout), or with another compiler, cannot be configured again in place.
+  local fresh=()
+  if [ -f "$folder/CMakeCache.txt" ] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$folder/CMakeCache.txt"; then
+    fresh=(--fresh)
   fi
-  log=$logs/build-$preset.log
-  local build=(cmake --build "$folder" -j "$(build_jobs)")
+  if ! run_step "configure $preset" "$log" 600 \
+    cmake -S "$root" --preset "$preset" ${fresh[@]+"${fresh[@]}"} "${options[@]}"; then
+    show_failure "$log"
+    return 1
+  fi
+  printf '%s\n' "$key" >"$folder/stepscope-configured"
+}
+
+build_preset_locked() {
+  local preset=$1 log=$logs/build-$1.log target
+  shift
+  configure_preset_locked "$preset" || return
+  local build=(cmake --build "$(build_folder "$preset")" -j "$(build_jobs)")
   for target in "$@"; do build+=(--target "$target"); done
   if ! run_step "build $preset" "$log" 3600 "${build[@]}"; then
     show_failure "$log"

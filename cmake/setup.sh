@@ -158,9 +158,10 @@ venv_state() {
 find_python() {
   local candidate found seen=
   for candidate in python3 python3.13 python3.12 python3.11 python3.10 python3.14 /usr/bin/python3; do
-    # -I: nothing from the user's site or the current folder.
+    # -I: nothing from the user's site or the current folder. The base of a virtual environment, not the environment itself: it
+    # may be the very .venv that is to be replaced.
     found=$(PATH=$caller_path && "$candidate" -I -c \
-      'import sys; print(sys.executable, "%d.%d.%d" % sys.version_info[:3], int((3, 10) <= sys.version_info[:2] <= (3, 14)), sep="\t")' \
+      'import sys; print(getattr(sys, "_base_executable", sys.executable), "%d.%d.%d" % sys.version_info[:3], int((3, 10) <= sys.version_info[:2] <= (3, 14)), sep="\t")' \
       2>/dev/null) || continue
     seen=${found%$'\t'*}
     if [ "${found##*$'\t'}" = 1 ]; then
