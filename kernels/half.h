@@ -4,8 +4,9 @@
 ///
 /// Usage: `float x = bf16_to_float(bits)`, `std::uint16_t bits = float_to_fp16(x)`.
 ///
-/// Caveats: to 16 bits rounds to the nearest, ties to even. A NaN stays a NaN; its payload is not
-/// specified, because PyTorch's own differs between its vector code and its scalar code.
+/// Caveats: to 16 bits rounds to the nearest, ties to even. A NaN stays a NaN. In bf16 it becomes
+/// 0xffff, as in PyTorch's vector code (its scalar code has 0x7fc0); in fp16 it keeps its sign and
+/// the upper bits of its payload, as the processor's own conversion does.
 
 #include <bit>
 #include <cstdint>
@@ -18,7 +19,7 @@ constexpr float bf16_to_float(std::uint16_t bits) {
 
 constexpr std::uint16_t float_to_bf16(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fc0u;
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0xffffu;
   return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 

@@ -56,7 +56,7 @@ HWY_INLINE void store(void* base, std::int64_t i, VF value) {
     const VU odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(U(), 1));
     const VU rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(U(), 0x7fff))));
     const VU result =
-        hn::IfThenElse(hn::RebindMask(U(), hn::IsNaN(value)), hn::Set(U(), 0x7fc0), rounded);
+        hn::IfThenElse(hn::RebindMask(U(), hn::IsNaN(value)), hn::Set(U(), 0xffff), rounded);
     hn::StoreU(hn::DemoteTo(U16(), hn::BitCast(hn::RebindToSigned<U>(), result)), U16(),
                static_cast<std::uint16_t*>(base) + i);
   } else {
