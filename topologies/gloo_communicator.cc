@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <future>
+#include <stdexcept>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -134,6 +136,23 @@ void require_free_port(const Rendezvous& rendezvous, const Addresses& addresses)
   }
 }
 
+using StorePointer = c10::intrusive_ptr<c10d::TCPStore>;
+
+/// Makes the store's client. Its constructor waits for the server's first answer without a timeout,
+/// so it runs on a thread of its own, which is abandoned when no answer comes; the process ends
+/// soon after.
+StorePointer connect_store(const std::string& host, const c10d::TCPStoreOptions& options) {
+  std::packaged_task<StorePointer()> task(
+      [host, options] { return c10::make_intrusive<c10d::TCPStore>(host, options); });
+  auto store = task.get_future();
+  std::thread(std::move(task)).detach();
+  if (store.wait_for(kHandshake) != std::future_status::ready) {
+    throw std::runtime_error("no answer within " + std::to_string(kHandshake.count() / 1000) +
+                             " s");
+  }
+  return store.get();
+}
+
 c10::intrusive_ptr<c10d::Store> open_store(const Rendezvous& rendezvous, const Timeouts& timeouts) {
   Addresses addresses;
   resolve(rendezvous, addresses);
@@ -147,10 +166,10 @@ c10::intrusive_ptr<c10d::Store> open_store(const Rendezvous& rendezvous, const T
   } else {
     wait_until_listening(rendezvous, addresses, timeouts.rendezvous);
   }
-  auto store = translated(
-      rendezvous, "the rendezvous store on " + endpoint(rendezvous) + " does not answer",
-      "the port may be held by another program: set MASTER_PORT to a free port",
-      [&] { return c10::make_intrusive<c10d::TCPStore>(rendezvous.master_addr, options); });
+  auto store =
+      translated(rendezvous, "the rendezvous store on " + endpoint(rendezvous) + " does not answer",
+                 "the port may be held by another program: set MASTER_PORT to a free port",
+                 [&] { return connect_store(rendezvous.master_addr, options); });
   store->setTimeout(timeouts.rendezvous);
   return c10::make_intrusive<c10d::PrefixStore>("stepscope/" + std::to_string(rendezvous.restart),
                                                 std::move(store));
