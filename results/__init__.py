@@ -1,0 +1,1 @@
+"""Run folders, read from Python. See results/run_folder.py and docs/run-folder.md."""
