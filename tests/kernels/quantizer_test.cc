@@ -1,0 +1,110 @@
+#include "kernels/quantizer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "kernels/code_tables.h"
+#include "kernels/encode_bins.h"
+
+namespace stepscope::kernels {
+namespace {
+
+constexpr CodeTable kTables[] = {CodeTable::signed_codes, CodeTable::unsigned_codes};
+
+std::uint8_t encode(CodeTable table, float x, float inverse = 1.0f) {
+  return encode_table(table)[static_cast<std::size_t>(encode_index(x, inverse))];
+}
+
+TEST(CodeTables, AscendAndAreSymmetricWhereSigned) {
+  for (std::size_t code = 0; code + 1 < 256; ++code) {
+    const auto c = static_cast<std::uint8_t>(code);
+    const auto next = static_cast<std::uint8_t>(code + 1);
+    EXPECT_LT(code_value(kSignedCodeBits, c), code_value(kSignedCodeBits, next));
+    EXPECT_LT(code_value(kUnsignedCodeBits, c), code_value(kUnsignedCodeBits, next));
+  }
+  for (int i = 0; i <= 127; ++i) {
+    EXPECT_EQ(code_value(kSignedCodeBits, static_cast<std::uint8_t>(127 + i)),
+              -code_value(kSignedCodeBits, static_cast<std::uint8_t>(127 - i)));
+  }
+}
+
+TEST(Quantizer, NeverGivesSevenSignedCodesAndTenUnsignedOnes) {
+  const auto& signed_table = encode_table(CodeTable::signed_codes);
+  const std::set<int> signed_codes(signed_table.begin(), signed_table.end());
+  EXPECT_EQ(signed_codes.size(), 249u);
+  for (int code = 124; code <= 130; ++code) EXPECT_EQ(signed_codes.count(code), 0u) << code;
+
+  const auto& unsigned_table = encode_table(CodeTable::unsigned_codes);
+  const std::set<int> unsigned_codes(unsigned_table.begin(), unsigned_table.end());
+  // Code 0 stands at index 0, which only NaN and what is far below zero reach.
+  int missing_low_codes = 0;
+  for (int code = 0; code < 24; ++code)
+    missing_low_codes += unsigned_codes.count(code) == 0 ? 1 : 0;
+  EXPECT_EQ(missing_low_codes, 10);
+}
+
+TEST(Quantizer, DecodesZeroInANonzeroBlockToASmallNumberAndMinusAbsmaxToLess) {
+  const float zero = code_value(kSignedCodeBits, encode(CodeTable::signed_codes, 0.0f));
+  EXPECT_NEAR(zero, 2.1e-5f, 1e-6f);
+  EXPECT_EQ(encode(CodeTable::signed_codes, 0.0f), 131);
+  EXPECT_NEAR(code_value(kUnsignedCodeBits, encode(CodeTable::unsigned_codes, 0.0f)), 1.56e-5f,
+              1e-7f);
+  EXPECT_NEAR(code_value(kSignedCodeBits, encode(CodeTable::signed_codes, -1.0f)), -0.993f, 1e-4f);
+  EXPECT_EQ(code_value(kSignedCodeBits, encode(CodeTable::signed_codes, 1.0f)), 1.0f);
+}
+
+TEST(Quantizer, GivesCode0ForNanAndSaturatesBeyondOne) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const CodeTable table : kTables) {
+    EXPECT_EQ(encode(table, nan), 0);
+    EXPECT_EQ(encode(table, -nan), 0);
+    EXPECT_EQ(encode(table, kInf, 0.0f), 0);  // infinite absmax
+    EXPECT_EQ(encode(table, 0.0f, kInf), 0);  // absmax below 2^-128
+    EXPECT_EQ(encode(table, 1e-40f, kInf), 255);
+    EXPECT_EQ(encode(table, -1e-40f, kInf), 0);
+    EXPECT_EQ(encode(table, 1.0000002f), 255);
+    EXPECT_EQ(encode(table, -1.0000002f), 0);
+  }
+}
+
+TEST(Quantizer, SkipsNanInAbsmax) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(larger_magnitude(0.5f, nan), 0.5f);
+  EXPECT_EQ(larger_magnitude(0.5f, -2.0f), 2.0f);
+  EXPECT_EQ(larger_magnitude(0.0f, -nan), 0.0f);
+}
+
+std::uint8_t encode_by_bins(const EncodeBins& bins, float x, float inverse) {
+  // The volatile keeps the compiler from cancelling the 1.
+  volatile float rounded = x * inverse + 1.0f;
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(rounded - 1.0f);
+  const std::uint32_t sum = bins.entries[bits >> bins.shift] + (bits & bins.low_mask);
+  return static_cast<std::uint8_t>((sum >> bins.shift) ^ (bits >> 31 != 0 ? 255u : 0u));
+}
+
+TEST(EncodeBins, EqualTheTableOnTheWholeGridAndBeyondIt) {
+  for (const CodeTable table : kTables) {
+    const EncodeBins& bins = encode_bins(table);
+    // x * inverse + 1 is a multiple of 2^-24 for every x; 2^25 of them are in [0, 2].
+    for (std::int32_t k = -(1 << 24); k <= 1 << 24; ++k) {
+      const float x = static_cast<float>(k) * 0x1p-24f;
+      ASSERT_EQ(encode_by_bins(bins, x, 1.0f), encode(table, x)) << x;
+    }
+    constexpr float kInf = std::numeric_limits<float>::infinity();
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    for (const float x : {nan, -nan, kInf, -kInf, 1.0000002f, -1.0000002f, 3e38f, -3e38f, 0.0f,
+                          -0.0f, 1e-40f, -1e-40f, 2.5f, -2.5f}) {
+      for (const float inverse : {1.0f, 0.0f, kInf}) {
+        EXPECT_EQ(encode_by_bins(bins, x, inverse), encode(table, x, inverse))
+            << x << " * " << inverse;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace stepscope::kernels
