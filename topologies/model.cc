@@ -26,8 +26,9 @@ void check_name(const std::string& kind, const std::string& name, const std::str
                     std::to_string(name.size()) + " bytes long",
                 "use at most " + std::to_string(kMaxNameBytes) + " bytes", {.file = file});
   }
-  if (has_control_character(name)) {
-    throw Error("the name " + printable(name) + " of a " + kind + " holds a control character",
+  if (!is_printable(name)) {
+    throw Error("the name " + printable(name) + " of a " + kind +
+                    " cannot be shown: it holds a control character or is not UTF-8",
                 "rename it", {.file = file});
   }
 }

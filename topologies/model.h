@@ -56,7 +56,7 @@ bool is_stepped(const Parameter& parameter);
 inline constexpr std::size_t kMaxNameBytes = 512;
 
 /// Throws Error unless `name` is a parameter name that can be shown: not empty, at most
-/// kMaxNameBytes, no control characters (printable.h). `file` is where it comes from.
+/// kMaxNameBytes, and printable (printable.h). `file` is where it comes from.
 void validate_name(const std::string& name, const std::string& file = {});
 
 /// Throws Error naming the parameter unless: every parameter's name passes validate_name and is

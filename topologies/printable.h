@@ -10,12 +10,12 @@
 
 namespace stepscope::topologies {
 
-/// Whether `text` holds an ASCII control character, DEL, or a C1 control (U+0080 to U+009F), which
-/// terminals and CSV readers may act on.
-bool has_control_character(std::string_view text);
+/// Whether `text` is valid UTF-8 without control characters: ASCII's, DEL, and the C1 controls
+/// (U+0080 to U+009F), on which terminals and CSV readers may act.
+bool is_printable(std::string_view text);
 
-/// `text` in double quotes, with control characters (those of has_control_character) as \xNN, cut
-/// after `max_bytes` at a character border; "..." shows the cut.
+/// `text` in double quotes, every byte that is not printable as \xNN, cut after `max_bytes` at a
+/// character border; "..." shows the cut.
 std::string printable(std::string_view text, std::size_t max_bytes = 100);
 
 }  // namespace stepscope::topologies

@@ -85,7 +85,8 @@ TEST(Validate, AcceptsATieToALaterParameter) {
 TEST(Validate, RefusesBadNames) {
   EXPECT_EQ(error_of({parameter("", {1})}), "m.json: a parameter has an empty name; give it one");
   EXPECT_EQ(error_of({parameter("a\nb", {1})}),
-            "m.json: the name \"a\\x0ab\" of a parameter holds a control character; rename it");
+            "m.json: the name \"a\\x0ab\" of a parameter cannot be shown: it holds a control "
+            "character or is not UTF-8; rename it");
   EXPECT_EQ(error_of({parameter(std::string(513, 'a'), {1})}),
             "m.json: the name \"" + std::string(100, 'a') +
                 "\"... of a parameter is 513 bytes long; use at most 512 bytes");

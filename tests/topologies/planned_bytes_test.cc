@@ -10,7 +10,7 @@ namespace {
 
 Model data(const std::string& name) { return load_model(STEPSCOPE_TEST_DATA "/models/" + name); }
 
-Model model_of(std::vector<std::int64_t> shape, std::int64_t count = 1) {
+Model model_of(const std::vector<std::int64_t>& shape, std::int64_t count = 1) {
   Model model{.name = "m", .parameters = {}};
   for (std::int64_t i = 0; i < count; ++i) {
     model.parameters.push_back({.name = "w" + std::to_string(i), .shape = shape});

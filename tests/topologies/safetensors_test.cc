@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <random>
 
+#include "tests/topologies/damaged.h"
 #include "tests/topologies/error_text.h"
 #include "tests/topologies/temp_file.h"
 
@@ -239,7 +239,8 @@ TEST(Safetensors, RefusesFloatsThatNoKernelSteps) {
 TEST(Safetensors, RefusesNamesThatCannotBeShown) {
   const std::string entry = R"(: {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}})";
   EXPECT_EQ(error_of("{\"a\\u001b[2J\"" + entry, 0),
-            "the name \"a\\x1b[2J\" of a parameter holds a control character; rename it");
+            "the name \"a\\x1b[2J\" of a parameter cannot be shown: it holds a control character "
+            "or is not UTF-8; rename it");
   EXPECT_EQ(error_of("{\"\"" + entry, 0), "a parameter has an empty name; give it one");
   EXPECT_LT(error_of("{\"" + std::string(1'000'000, 'n') + "\"" + entry, 0).size(), 300U);
 }
@@ -261,35 +262,13 @@ TEST(Safetensors, RefusesEveryTruncation) {
   }
 }
 
-// `text` with one to four random changes: bytes replaced, cut, repeated from elsewhere.
-std::string damaged(std::string text, std::mt19937& random) {
-  const std::string good = text;
-  for (unsigned changes = 1 + random() % 4; changes > 0 && !text.empty(); --changes) {
-    const std::size_t at = random() % text.size();
-    switch (random() % 4) {
-      case 0:
-        text[at] = static_cast<char>(random());
-        break;
-      case 1:
-        text.erase(at, 1 + random() % 8);
-        break;
-      case 2:
-        text.insert(at, good, random() % good.size(), random() % 16);
-        break;
-      default:
-        text[at] = "[]{}\",:0-9e."[random() % 12];
-    }
-  }
-  return text;
-}
-
 // Any damage must end in a model that the data can hold or in one Error, never in a crash or in
 // another exception.
 TEST(Safetensors, SurvivesARandomlyDamagedHeader) {
-  std::mt19937 random(20260102);
+  Damage damage(1);
   int accepted = 0;
   for (int i = 0; i < 20'000; ++i) {
-    const std::string header = damaged(kHeader, random);
+    const std::string header = damage.of(kHeader);
     try {
       const Model model = model_from_safetensors(header, kDataBytes, "m.safetensors");
       validate(model);
@@ -306,10 +285,10 @@ TEST(Safetensors, SurvivesARandomlyDamagedHeader) {
 TEST(Safetensors, SurvivesARandomlyDamagedFile) {
   const std::string good = file_of(kHeader, kDataBytes);
   const TempFile file("mutated.safetensors", good);
-  std::mt19937 random(20260103);
+  Damage damage(2);
   for (int i = 0; i < 200; ++i) {
-    std::string bytes = damaged(good, random);
-    if (bytes.size() > 8) bytes[random() % 8] = static_cast<char>(random());
+    std::string bytes = damage.of(good);
+    if (bytes.size() > 8) bytes[damage.below(8)] = damage.byte();
     file.write(bytes);
     try {
       validate(read_safetensors(file.path()));
