@@ -477,10 +477,7 @@ def save(figure: Figure, path: Path) -> None:
     """Writes the PNG beside its name and renames it, so that nobody sees half a picture."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with warnings.catch_warnings():
-            # A model's name may hold letters that the font lacks; boxes stand for them.
-            warnings.filterwarnings("ignore", message="Glyph .* missing from")
-            figure.savefig(fresh, format="png")
+        figure.savefig(fresh, format="png")
         fresh.replace(path)
     except OSError as error:
         raise RunFolderError(path, f"cannot be written ({error.strerror})") from None
@@ -510,7 +507,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run = read_run_folder(options.run_folder)
         # The user's matplotlibrc has no say; a "$" in a name is no formula.
         matplotlib.rcdefaults()
-        with matplotlib.rc_context({"text.parse_math": False}):
+        with matplotlib.rc_context({"text.parse_math": False}), warnings.catch_warnings():
+            # A model's name may hold letters that the font lacks; boxes stand for them.
+            warnings.filterwarnings("ignore", message="Glyph .* missing from")
             save(draw(run), out)
         print(out, flush=True)
     except RunFolderError as error:

@@ -114,7 +114,7 @@ std::string csv_number(double value) {
     throw Error("a figure to be written to a CSV file is not finite",
                 "leave the field empty when there is no value");
   }
-  std::array<char, 32> text;  // the longest shortest form, -2.2250738585072014e-308, has 24
+  std::array<char, 32> text = {};  // the longest shortest form, -2.2250738585072014e-308, has 24
   const auto [end, status] = std::to_chars(text.begin(), text.end(), value);
   return std::string(text.begin(), end);
 }
