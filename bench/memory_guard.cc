@@ -21,7 +21,8 @@ std::string gibibytes(std::int64_t bytes) {
 
 }  // namespace
 
-void require_memory(topologies::Communicator& communicator, const topologies::Model& model,
+void require_memory(topologies::Communicator& communicator,
+                    const topologies::DeviceRuntime& runtime, const topologies::Model& model,
                     const std::vector<StepCase>& cases, std::int64_t local_world_size) {
   topologies::together(communicator, [&] {
     std::int64_t largest = 0;
@@ -38,6 +39,12 @@ void require_memory(topologies::Communicator& communicator, const topologies::Mo
         largest = bytes;
         largest_case = step_case.benchmark_name(model.name);
       }
+    }
+    if (const auto own = runtime.available_bytes()) {
+      if (largest <= *own - kOverhead) return;
+      throw Error(largest_case + " needs " + gibibytes(largest) +
+                      " of tensors on this rank, whose device has " + gibibytes(*own) + " free",
+                  "use more ranks or a smaller model; nothing was allocated");
     }
     const auto available = available_bytes();
     if (!available) return;

@@ -2,9 +2,10 @@
 
 /// Purpose: refuses a run that cannot fit into memory, before anything is allocated.
 ///
-/// Usage:  require_memory(session, cases, local_world_size);   // collective
+/// Usage:  require_memory(communicator, runtime, model, cases, local_world_size);   // collective
 ///
-/// Caveats: looks at host memory of the CPU path; other processes may still take it later.
+/// Caveats: on a CPU the ranks of a host share its memory, on a GPU each has its own device's.
+/// Other processes may still take it later.
 
 #include <cstdint>
 #include <vector>
@@ -15,9 +16,10 @@
 
 namespace stepscope::bench {
 
-/// Throws the same Error on every rank when the ranks of some host need more for their largest case
-/// than that host can still give. `local_world_size` counts the ranks of this host.
-void require_memory(topologies::Communicator& communicator, const topologies::Model& model,
+/// Throws the same Error on every rank when some rank needs more for its largest case than its
+/// device, or its share of its host, can still give. `local_world_size` counts this host's ranks.
+void require_memory(topologies::Communicator& communicator,
+                    const topologies::DeviceRuntime& runtime, const topologies::Model& model,
                     const std::vector<StepCase>& cases, std::int64_t local_world_size);
 
 }  // namespace stepscope::bench

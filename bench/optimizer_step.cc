@@ -26,7 +26,7 @@
 #include "core/program.h"
 #include "results/provenance.h"
 #include "results/run_folder.h"
-#include "topologies/counting_allocator.h"
+#include "topologies/device_runtime.h"
 #include "topologies/load_model.h"
 #include "topologies/torch_runtime.h"
 
@@ -93,6 +93,7 @@ void initialize_benchmark(const StepOptions& options, bool root) {
 }
 
 nlohmann::json manifest(const StepOptions& options, const Model& model,
+                        const topologies::DeviceRuntime& runtime,
                         const std::vector<std::string>& command,
                         const std::vector<std::string>& hosts, std::int64_t threads) {
   nlohmann::json json = results::collect_provenance(command);
@@ -101,6 +102,7 @@ nlohmann::json manifest(const StepOptions& options, const Model& model,
   json["pytorch_cpu_capability"] = topologies::torch_cpu_capability();
   json["kernels_cpu_target"] = topologies::kernels_cpu_target();
   json["device"] = topologies::device_name(options.device);
+  json["device_description"] = runtime.description();
   json["world_size"] = hosts.size();
   json["hosts_by_rank"] = hosts;
   json["threads_a_rank"] = threads;
@@ -132,8 +134,7 @@ int measure(const StepOptions& options, const std::vector<std::string>& command)
   const Model model = topologies::load_model(options.model);
   const auto rendezvous = topologies::rendezvous_from_environment();
   const bool root = rendezvous.rank == 0;
-  topologies::install_counting_allocator();
-  topologies::require_device(options.device);
+  const auto runtime = topologies::open_device(options.device, rendezvous.local_rank);
   const auto communicator = topologies::connect_gloo(rendezvous, options.timeouts);
   topologies::require_same(*communicator, agreement(options, model));
   const auto cases = step_cases(options);
@@ -143,9 +144,10 @@ int measure(const StepOptions& options, const std::vector<std::string>& command)
       topologies::ShardPlan::make(model, step_case.topology, communicator->world_size());
     }
   });
-  require_memory(*communicator, model, cases, rendezvous.local_world_size);
+  require_memory(*communicator, *runtime, model, cases, rendezvous.local_world_size);
 
-  StepSession session{.options = options, .model = model, .communicator = *communicator};
+  StepSession session{
+      .options = options, .model = model, .communicator = *communicator, .runtime = *runtime};
   session.threads = options.threads > 0
                         ? options.threads
                         : std::max<std::int64_t>(1, usable_cores() / rendezvous.local_world_size);
@@ -155,7 +157,7 @@ int measure(const StepOptions& options, const std::vector<std::string>& command)
     if (!root || only_list) return;
     announce(model);
     folder = std::make_unique<results::RunFolder>(results::RunFolder::create(
-        destination(options), manifest(options, model, command, hosts, session.threads)));
+        destination(options), manifest(options, model, *runtime, command, hosts, session.threads)));
     session.run_folder = folder.get();
   });
 

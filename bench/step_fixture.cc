@@ -11,7 +11,6 @@
 #include "bench/result_rows.h"
 #include "core/error.h"
 #include "results/percentile.h"
-#include "topologies/counting_allocator.h"
 #include "topologies/step_check.h"
 
 namespace stepscope::bench {
@@ -73,8 +72,8 @@ class StepFixture {
       optimizer_ = topologies::make_sharded_optimizer(session_.model, plan_, communicator.rank(),
                                                       step_case_.config, session_.threads);
     });
-    const auto check = topologies::check_against_reference(*optimizer_, step_case_.config,
-                                                           session_.model, communicator);
+    const auto check = topologies::check_against_reference(
+        *optimizer_, step_case_.config, session_.model, session_.runtime, communicator);
     result_.checked = check.checked;
     if (check.difference) {
       result_.failure = check.difference->what();
@@ -84,9 +83,10 @@ class StepFixture {
     own_ns_.reserve(steps);
     start_ns_.reserve(steps);
     reset_peak_resident();
-    topologies::reset_peak_allocated();
+    session_.runtime.reset_peak_memory();
     topologies::together(communicator, [&] {
       for (std::int64_t i = 0; i < session_.options.warmup_steps; ++i) optimizer_->step();
+      session_.runtime.synchronize();
     });
     return true;
   }
@@ -96,6 +96,7 @@ class StepFixture {
     session_.communicator.barrier();
     const auto begin = Clock::now();
     optimizer_->step();
+    session_.runtime.synchronize();
     const auto end = Clock::now();
     if (own_ns_.empty()) first_begin_ = begin;
     own_ns_.push_back(nanoseconds(end - begin));
@@ -131,7 +132,9 @@ class StepFixture {
     figures.gradient_bytes = bytes.gradient;
     figures.moment_bytes = bytes.moment;
     figures.state_bytes = bytes.state();
-    figures.peak_allocated_bytes = topologies::allocated().peak;
+    const auto peak = session_.runtime.peak_memory();
+    figures.peak_allocated_bytes = peak.allocated;
+    figures.peak_reserved_bytes = peak.reserved.value_or(-1);
     figures.resident_bytes = resident_bytes().value_or(-1);
     figures.peak_resident_bytes = peak_resident_bytes().value_or(-1);
     figures.bytes_moved = optimizer_->bytes_moved();

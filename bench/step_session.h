@@ -56,6 +56,7 @@ struct StepSession {
   const StepOptions& options;
   const topologies::Model& model;
   topologies::Communicator& communicator;
+  topologies::DeviceRuntime& runtime;
   std::int64_t threads = 1;                  ///< threads of this rank
   results::RunFolder* run_folder = nullptr;  ///< rank 0 only; null while only listing
   std::vector<CaseResult> completed = {};    ///< in order; the same on every rank

@@ -1,22 +1,15 @@
 #include "topologies/sharded_optimizer.h"
 
-#include "core/error.h"
 #include "topologies/native_optimizer.h"
 #include "topologies/torch_optimizer.h"
+#ifdef STEPSCOPE_WITH_CUDA
+#include "topologies/cuda_optimizer.h"
+#endif
 
 namespace stepscope::topologies {
 
 std::string_view subject_name(Subject subject) {
   return subject == Subject::native ? "native" : "torch";
-}
-
-std::string_view device_name(Device device) { return device == Device::cpu ? "cpu" : "cuda"; }
-
-Device parse_device(std::string_view name) {
-  for (const Device device : {Device::cpu, Device::cuda}) {
-    if (name == device_name(device)) return device;
-  }
-  throw Error("unknown device \"" + std::string(name) + "\"", "give cpu or cuda");
 }
 
 std::int64_t ShardedOptimizer::bytes_moved() const {
@@ -41,6 +34,9 @@ std::unique_ptr<ShardedOptimizer> make_sharded_optimizer(const Model& model, con
   if (config.subject == Subject::torch) {
     return make_torch_optimizer(model, plan, rank, config, threads);
   }
+#ifdef STEPSCOPE_WITH_CUDA
+  if (config.device == Device::cuda) return make_cuda_optimizer(model, plan, rank, config);
+#endif
   return make_native_optimizer(model, plan, rank, config, threads);
 }
 

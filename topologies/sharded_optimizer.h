@@ -18,6 +18,7 @@
 #include <string_view>
 
 #include "kernels/shard_tensors.h"
+#include "topologies/device_runtime.h"
 #include "topologies/model.h"
 #include "topologies/optimizer.h"
 #include "topologies/shard_plan.h"
@@ -28,17 +29,8 @@ namespace stepscope::topologies {
 /// The implementation under test.
 enum class Subject { native, torch };
 
-/// Where the tensors live.
-enum class Device { cpu, cuda };
-
 /// "native" or "torch".
 std::string_view subject_name(Subject subject);
-
-/// "cpu" or "cuda".
-std::string_view device_name(Device device);
-
-/// The inverse of device_name. Throws Error listing the names otherwise.
-Device parse_device(std::string_view name);
 
 /// What distinguishes one measured case from another on the same model.
 struct StepConfig {
@@ -72,7 +64,8 @@ class ShardedOptimizer {
  public:
   virtual ~ShardedOptimizer() = default;
 
-  /// One optimizer step over all stepped shards of this rank. Returns when the work is done.
+  /// One optimizer step over all stepped shards of this rank. On a GPU the work may still be under
+  /// way when it returns: DeviceRuntime::synchronize() ends it.
   virtual void step() = 0;
 
   /// Synthetic parameters and gradients (synthetic_values.h), zero state, step count 0.

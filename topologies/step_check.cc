@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "kernels/bnb_cuda_reference.h"
 #include "kernels/element.h"
 #include "kernels/reference_step.h"
 #include "topologies/synthetic_values.h"
@@ -74,8 +75,8 @@ double epsilon_of(DType dtype) {
 /// The scalar reference over one piece at a time, from the same synthetic start.
 class Reference {
  public:
-  Reference(const StepConfig& config, const Model& model, std::int64_t rank)
-      : config_(config), model_(model), rank_(rank) {}
+  Reference(const StepConfig& config, const Model& model, DeviceRuntime& runtime, std::int64_t rank)
+      : config_(config), model_(model), runtime_(runtime), rank_(rank) {}
 
   /// Steps the piece with the reference and compares `shard` with it.
   void check(const OwnedShard& shard, const Piece& piece) {
@@ -129,7 +130,9 @@ class Reference {
 
   void step(const ShardTensors& tensors) {
     if (config_.subject != Subject::torch) {
-      kernels::step_reference(algorithm(config_.optimizer), config_.hyperparameters, tensors);
+      const auto reference = config_.device == Device::cuda ? kernels::step_bnb_cuda_reference
+                                                            : kernels::step_reference;
+      reference(algorithm(config_.optimizer), config_.hyperparameters, tensors);
       return;
     }
     if (tensors.dtype == DType::fp32) {
@@ -158,6 +161,16 @@ class Reference {
     }
   }
 
+  /// Items [first, first + count) of the device array `source`, on the host. Valid until the next
+  /// call.
+  const std::byte* hosted(const void* source, std::int64_t first, std::int64_t count,
+                          std::int64_t item_bytes) {
+    found_.resize(static_cast<std::size_t>(count * item_bytes));
+    runtime_.copy_to_host(found_.data(), static_cast<const std::byte*>(source) + first * item_bytes,
+                          count * item_bytes);
+    return found_.data();
+  }
+
   [[noreturn]] void fail(const std::string& what, const OwnedShard& shard, std::int64_t element,
                          const std::string& expected, const std::string& found) const {
     throw Error(std::string(optimizer_name(config_.optimizer)) +
@@ -170,12 +183,11 @@ class Reference {
 
   void compare_bits(const std::string& what, const OwnedShard& shard, const Piece& piece,
                     std::int64_t elements_an_item, std::int64_t item_bytes, const void* expected,
-                    const void* found) const {
+                    const void* found) {
     if (expected == nullptr) return;
     const auto items = (piece.numel + elements_an_item - 1) / elements_an_item;
     const auto* want = static_cast<const std::byte*>(expected);
-    const auto* have =
-        static_cast<const std::byte*>(found) + piece.first / elements_an_item * item_bytes;
+    const auto* have = hosted(found, piece.first / elements_an_item, items, item_bytes);
     const auto bytes = static_cast<std::size_t>(items * item_bytes);
     if (std::memcmp(want, have, bytes) == 0) return;
     const auto place = std::mismatch(want, want + bytes, have).first - want;
@@ -191,8 +203,7 @@ class Reference {
 
   void compare_values(const std::string& what, const OwnedShard& shard, const Piece& piece,
                       DType dtype, const void* expected, const void* found, double floor) {
-    const auto* have =
-        static_cast<const std::byte*>(found) + piece.first * kernels::element_bytes(dtype);
+    const auto* have = hosted(found, piece.first, piece.numel, kernels::element_bytes(dtype));
     const double limit = dtype == DType::fp32 ? kTorchUnits : 1;
     for (std::int64_t i = 0; i < piece.numel; ++i) {
       const double want = value_at(dtype, expected, i);
@@ -210,25 +221,28 @@ class Reference {
 
   const StepConfig& config_;
   const Model& model_;
+  DeviceRuntime& runtime_;
   std::int64_t rank_;
   double largest_units_ = 0;
-  std::vector<std::byte> param_, grad_, state1_, state2_;
+  std::vector<std::byte> param_, grad_, state1_, state2_, found_;
   std::vector<float> absmax1_, absmax2_, wide_param_, wide_grad_;
 };
 
 }  // namespace
 
 StepCheck check_against_reference(ShardedOptimizer& optimizer, const StepConfig& config,
-                                  const Model& model, Communicator& communicator) {
+                                  const Model& model, DeviceRuntime& runtime,
+                                  Communicator& communicator) {
   together(communicator, [&] {
     optimizer.restart();
     for (std::int64_t step = 0; step < kCheckedSteps; ++step) optimizer.step();
+    runtime.synchronize();
   });
   const auto shards = optimizer.shards();
   const auto pieces = pieces_of(shards);
   const std::int64_t rounds =
       max_over_ranks(communicator, static_cast<std::int64_t>(pieces.size()));
-  Reference reference(config, model, communicator.rank());
+  Reference reference(config, model, runtime, communicator.rank());
   StepCheck result;
   for (std::int64_t round = 0; round < rounds && !result.difference; ++round) {
     result.difference = first_failure(communicator, [&] {

@@ -4,8 +4,8 @@
 /// reference computes, on every element this rank owns.
 ///
 /// Usage:
-///     const StepCheck check = check_against_reference(*optimizer, config, model, *communicator);
-///     if (check.difference) skip(check.difference->what());
+///     const StepCheck check = check_against_reference(*optimizer, config, model, *runtime,
+///     *communicator); if (check.difference) skip(check.difference->what());
 ///
 /// Caveats: leaves the optimizer restarted (step 0). Collective: every rank calls it, works in
 /// rounds of bounded length so that none waits long for another, and all learn of the first
@@ -17,6 +17,7 @@
 
 #include "core/error.h"
 #include "topologies/communicator.h"
+#include "topologies/device_runtime.h"
 #include "topologies/sharded_optimizer.h"
 
 namespace stepscope::topologies {
@@ -31,10 +32,12 @@ struct StepCheck {
   std::string checked;
 };
 
-/// Native subjects must agree in every bit of parameter and state. libtorch's fused AdamW computes
-/// the same bits in its vectorized loop and may differ by a few units in the last place elsewhere
-/// (step_check.cc says why). Throws Error when a peer is lost.
+/// The reference is bnb-cpu on a CPU and bnb-cuda on a GPU. Native subjects must agree in every bit
+/// of parameter and state. libtorch's fused AdamW computes the same bits in its vectorized loop and
+/// may differ by a few units in the last place elsewhere (step_check.cc says why). Throws Error
+/// when a peer is lost.
 StepCheck check_against_reference(ShardedOptimizer& optimizer, const StepConfig& config,
-                                  const Model& model, Communicator& communicator);
+                                  const Model& model, DeviceRuntime& runtime,
+                                  Communicator& communicator);
 
 }  // namespace stepscope::topologies

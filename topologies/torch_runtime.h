@@ -1,13 +1,10 @@
 #pragma once
 
-/// Purpose: facts about the libtorch and the kernels that this process runs, for provenance, and
-/// whether the asked device can be used.
+/// Purpose: facts about the libtorch and the kernels that this process runs, for provenance.
 ///
 /// Usage:  manifest["pytorch"] = torch_version();
 
 #include <string>
-
-#include "topologies/sharded_optimizer.h"
 
 namespace stepscope::topologies {
 
@@ -19,8 +16,5 @@ std::string torch_cpu_capability();
 
 /// Instruction set that the project's CPU kernels use, such as "AVX3_ZEN4".
 std::string kernels_cpu_target();
-
-/// Throws Error when `device` cannot be used by this build on this machine.
-void require_device(Device device);
 
 }  // namespace stepscope::topologies

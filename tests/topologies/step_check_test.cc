@@ -31,7 +31,8 @@ StepConfig config_of(Optimizer optimizer, DType dtype) {
   return config;
 }
 
-/// Hands on to a real optimizer and spoils one bit of one shard's tensor after the last checked step.
+/// Hands on to a real optimizer and spoils one bit of one shard's tensor after the last checked
+/// step.
 class Spoiled final : public ShardedOptimizer {
  public:
   Spoiled(ShardedOptimizer& inner, std::size_t shard, std::int64_t element,
@@ -63,7 +64,8 @@ TEST_P(StepCheckOfEveryCase, ARightOptimizerPassesAndIsLeftRestarted) {
   const auto plan = ShardPlan::make(model, Topology::fsdp2, 1);
   const auto optimizer = make_sharded_optimizer(model, plan, 0, config, 1);
   LoneCommunicator lone;
-  const StepCheck check = check_against_reference(*optimizer, config, model, lone);
+  const auto runtime = open_device(Device::cpu, 0);
+  const StepCheck check = check_against_reference(*optimizer, config, model, *runtime, lone);
   EXPECT_FALSE(check.difference.has_value()) << check.difference->what();
   if (config.subject == Subject::native) {
     EXPECT_EQ(check.checked, "reference: all elements, 2 steps, every bit");
@@ -100,13 +102,14 @@ TEST(StepCheck, OneWrongBitOfAnyTensorIsFoundAndNamed) {
   const auto plan = ShardPlan::make(model, Topology::fsdp2, 1);
   const auto optimizer = make_sharded_optimizer(model, plan, 0, config, 1);
   LoneCommunicator lone;
+  const auto runtime = open_device(Device::cpu, 0);
   const std::tuple<void* kernels::ShardTensors::*, std::int64_t, const char*> spoils[] = {
       {&kernels::ShardTensors::param, 4 * 8480, "parameter at element 8480"},
       {&kernels::ShardTensors::state1, 300, "state1 at element 300"},
       {&kernels::ShardTensors::state2, 8480, "state2 at element 8480"}};
   for (const auto& [tensor, byte, words] : spoils) {
     Spoiled spoiled(*optimizer, 0, byte, tensor);
-    const StepCheck check = check_against_reference(spoiled, config, model, lone);
+    const StepCheck check = check_against_reference(spoiled, config, model, *runtime, lone);
     ASSERT_TRUE(check.difference.has_value()) << words;
     const std::string message = check.difference->what();
     EXPECT_NE(message.find("rank 0: parameter a"), std::string::npos) << message;
@@ -120,9 +123,10 @@ TEST(StepCheck, LibtorchBeyondAFewUnitsInTheLastPlaceIsFound) {
   const auto plan = ShardPlan::make(model, Topology::fsdp2, 1);
   const auto optimizer = make_sharded_optimizer(model, plan, 0, config, 1);
   LoneCommunicator lone;
+  const auto runtime = open_device(Device::cpu, 0);
   // Bit 0 of byte 1 is 256 units of the second moment.
   Spoiled spoiled(*optimizer, 2, 4 * 4095 + 1, &kernels::ShardTensors::state2);
-  const StepCheck check = check_against_reference(spoiled, config, model, lone);
+  const StepCheck check = check_against_reference(spoiled, config, model, *runtime, lone);
   ASSERT_TRUE(check.difference.has_value());
   EXPECT_NE(std::string(check.difference->what()).find("parameter b"), std::string::npos);
 }

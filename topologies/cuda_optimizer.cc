@@ -1,0 +1,60 @@
+#include "topologies/cuda_optimizer.h"
+
+#include <optional>
+#include <vector>
+
+#include "kernels/cuda/cuda_step.h"
+#include "topologies/shard_storage.h"
+
+namespace stepscope::topologies {
+namespace {
+
+/// libtorch works on the legacy default stream, and so do the kernels: their order needs no events.
+constexpr cudaStream_t kStream = nullptr;
+
+class NativeCudaOptimizer final : public ShardedOptimizer {
+ public:
+  NativeCudaOptimizer(const Model& model, const ShardPlan& plan, std::int64_t rank,
+                      const StepConfig& config)
+      : storage_(model, plan, rank, config), config_(config), rank_(rank) {
+    prepare();
+  }
+
+  void step() override {
+    for (OwnedShard& shard : storage_.shards()) ++shard.tensors.step;
+    step_->enqueue(kStream);
+  }
+
+  void restart() override {
+    storage_.restart();
+    prepare();
+  }
+
+  std::span<const OwnedShard> shards() const override { return storage_.shards(); }
+  MeasuredBytes measured_bytes() const override { return storage_.measured_bytes(); }
+
+ private:
+  /// Uploads the table of tensors; the kernel counts the steps itself from then on.
+  void prepare() {
+    std::vector<kernels::ShardTensors> table;
+    for (const OwnedShard& shard : storage_.shards()) {
+      table.push_back(shard.tensors);
+      table.back().step = shard.tensors.step + 1;
+    }
+    step_.emplace(algorithm(config_.optimizer), config_.hyperparameters, table, rank_);
+  }
+
+  ShardStorage storage_;
+  StepConfig config_;
+  std::int64_t rank_;
+  std::optional<kernels::cuda::CudaStep> step_;
+};
+
+}  // namespace
+
+std::unique_ptr<ShardedOptimizer> make_cuda_optimizer(const Model& model, const ShardPlan& plan,
+                                                      std::int64_t rank, const StepConfig& config) {
+  return std::make_unique<NativeCudaOptimizer>(model, plan, rank, config);
+}
+
+}  // namespace stepscope::topologies
