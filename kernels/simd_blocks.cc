@@ -1,7 +1,10 @@
 #include "kernels/simd_blocks.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 
+#include "kernels/byte_tables.h"
 #include "kernels/code_tables.h"
 #include "kernels/cpu_step.h"
 #include "kernels/encode_bins.h"
@@ -32,7 +35,10 @@ using U16 = hn::Rebind<std::uint16_t, F>;
 using F16 = hn::Rebind<hwy::float16_t, F>;
 using VF = hn::Vec<F>;
 using VU = hn::Vec<U>;
+using I = hn::RebindToSigned<F>;
 constexpr std::int64_t kLanes = static_cast<std::int64_t>(hn::MaxLanes(F()));
+constexpr std::int64_t kGroup = 64;  // elements that a codec takes at once
+constexpr std::int64_t kVectors = kGroup / kLanes;
 
 /// kLanes elements of a parameter or gradient, from element i on.
 template <DType dtype>
@@ -64,39 +70,11 @@ HWY_INLINE void store(void* base, std::int64_t i, VF value) {
   }
 }
 
-HWY_INLINE VF dequantize(const std::array<std::uint32_t, 256>& table, const std::uint8_t* codes,
-                         VF absmax) {
-  const VU index = hn::PromoteTo(U(), hn::LoadU(U8(), codes));
-  const auto signed_index = hn::BitCast(hn::RebindToSigned<U>(), index);
-  return hn::Mul(hn::BitCast(F(), hn::GatherIndex(U(), table.data(), signed_index)), absmax);
-}
-
-/// Quantizes one whole block and writes its absmax.
-template <CodeTable table>
-HWY_INLINE void quantize(const EncodeBins& bins, const float* values, VF largest,
-                         std::uint8_t* codes, float* absmax) {
-  constexpr int kShift = table == CodeTable::signed_codes ? 17 : 16;
-  *absmax = hn::GetLane(hn::MaxOfLanes(F(), largest));
-  const VF inverse = hn::Set(F(), 1.0f / *absmax);
-  const VF one = hn::Set(F(), 1.0f);
-  for (std::int64_t i = 0; i < kBlockSize; i += kLanes) {
-    const VF u = hn::Add(hn::Mul(hn::Load(F(), values + i), inverse), one);
-    const VU bits = hn::BitCast(U(), hn::Sub(u, one));
-    const auto index = hn::BitCast(hn::RebindToSigned<U>(), hn::ShiftRight<kShift>(bits));
-    const VU entry = hn::GatherIndex(U(), bins.entries.data(), index);
-    const VU low = hn::And(bits, hn::Set(U(), (1u << kShift) - 1));
-    const VU sign =
-        hn::BitCast(U(), hn::BroadcastSignBit(hn::BitCast(hn::RebindToSigned<U>(), bits)));
-    const VU code = hn::Xor(hn::ShiftRight<kShift>(hn::Add(entry, low)), sign);
-    hn::StoreU(hn::U8FromU32(hn::And(code, hn::Set(U(), 255))), U8(), codes + i);
-  }
-}
-
-/// max(|x|, largest) where a NaN in x is skipped.
-HWY_INLINE VF larger(VF largest, VF x) {
-  const VF magnitude = hn::Abs(x);
-  return hn::IfThenElse(hn::Gt(magnitude, largest), magnitude, largest);
-}
+#if HWY_TARGET == HWY_AVX3_DL
+#include "kernels/codec_vbmi-inl.h"
+#else
+#include "kernels/codec_gather-inl.h"
+#endif
 
 /// p * decay + step_size * sign(direction)
 HWY_INLINE VF lion_param(VF p, VF decay, VF step_size, VF direction) {
@@ -127,12 +105,38 @@ HWY_INLINE VF adamw_moment2(const Scalars& c, VF g, VF v) {
   return hn::MulAdd(hn::Mul(c.one_minus_beta2, g), g, hn::Mul(v, c.beta2));
 }
 
+HWY_INLINE VF lion_moment(const Scalars& c, VF g, VF m) {
+  return hn::MulAdd(g, c.one_minus_beta2, hn::Mul(m, c.beta2));
+}
+
+/// The largest bit pattern among |x|: that of the absmax, or of a NaN when there is one.
+HWY_INLINE std::uint32_t largest_bits(VU largest) {
+  return hn::GetLane(hn::MaxOfLanes(U(), largest));
+}
+
+/// Whether a block with this largest bit pattern may be encoded by a codec: zeros only (then with
+/// the inverse 0), or finite numbers whose absmax has a finite reciprocal.
+HWY_INLINE bool is_plain(std::uint32_t bits) {
+  return bits == 0 || (bits >= 0x00800000u && bits < 0x7f800000u);
+}
+
+HWY_INLINE float inverse_of(std::uint32_t bits) {
+  return bits == 0 ? 0.0f : 1.0f / std::bit_cast<float>(bits);
+}
+
+/// Writes the absmax; a block of zeros has code 0 everywhere, which is not what its zeros encode
+/// to.
+HWY_INLINE void finish(std::uint32_t bits, std::uint8_t* codes, float* absmax) {
+  *absmax = std::bit_cast<float>(bits);
+  if (HWY_UNLIKELY(bits == 0)) std::memset(codes, 0, kBlockSize);
+}
+
 template <DType dtype>
 void adamw_8bit(const Coefficients& coefficients, const ShardTensors& s, std::int64_t begin,
                 std::int64_t end) {
   const Scalars c = broadcast(coefficients);
-  const EncodeBins& signed_bins = encode_bins(CodeTable::signed_codes);
-  const EncodeBins& unsigned_bins = encode_bins(CodeTable::unsigned_codes);
+  const SignedCodec codec1;
+  const UnsignedCodec codec2;
   alignas(64) float ms[kBlockSize];
   alignas(64) float vs[kBlockSize];
   for (std::int64_t block = begin; block < end; ++block) {
@@ -141,23 +145,49 @@ void adamw_8bit(const Coefficients& coefficients, const ShardTensors& s, std::in
     auto* codes2 = static_cast<std::uint8_t*>(s.state2) + first;
     const VF absmax1 = hn::Set(F(), s.absmax1[block]);
     const VF absmax2 = hn::Set(F(), s.absmax2[block]);
-    VF largest1 = hn::Zero(F());
-    VF largest2 = hn::Zero(F());
-    for (std::int64_t i = 0; i < kBlockSize; i += kLanes) {
-      const VF g = load<dtype>(s.grad, first + i);
-      const VF m = adamw_moment1(c, g, dequantize(kSignedCodeBits, codes1 + i, absmax1));
-      const VF v = adamw_moment2(c, g, dequantize(kUnsignedCodeBits, codes2 + i, absmax2));
-      hn::Store(m, F(), ms + i);
-      hn::Store(v, F(), vs + i);
-      largest1 = larger(largest1, m);
-      largest2 = larger(largest2, v);
-      const VF denominator = hn::Add(hn::Div(hn::Sqrt(v), c.correction2), c.epsilon);
-      const VF update = hn::Div(hn::Mul(c.step_size, m), denominator);
-      const VF p = load<dtype>(s.param, first + i);
-      store<dtype>(s.param, first + i, hn::Add(hn::Mul(p, c.decay), update));
+    VU largest1 = hn::Zero(U());
+    VU largest2 = hn::Zero(U());
+    for (std::int64_t at = 0; at < kBlockSize; at += kGroup) {
+      VF m[kVectors];
+      VF v[kVectors];
+      codec1.decode(codes1 + at, m);
+      codec2.decode(codes2 + at, v);
+      for (std::int64_t k = 0; k < kVectors; ++k) {
+        const std::int64_t i = at + k * kLanes;
+        const VF g = load<dtype>(s.grad, first + i);
+        m[k] = adamw_moment1(c, g, hn::Mul(m[k], absmax1));
+        v[k] = adamw_moment2(c, g, hn::Mul(v[k], absmax2));
+        hn::Store(m[k], F(), ms + i);
+        hn::Store(v[k], F(), vs + i);
+        largest1 = hn::Max(largest1, hn::BitCast(U(), hn::Abs(m[k])));
+        largest2 = hn::Max(largest2, hn::BitCast(U(), v[k]));
+      }
     }
-    quantize<CodeTable::signed_codes>(signed_bins, ms, largest1, codes1, s.absmax1 + block);
-    quantize<CodeTable::unsigned_codes>(unsigned_bins, vs, largest2, codes2, s.absmax2 + block);
+    const std::uint32_t bits1 = largest_bits(largest1);
+    const std::uint32_t bits2 = largest_bits(largest2);
+    if (HWY_UNLIKELY(!is_plain(bits1) || !is_plain(bits2))) {
+      step_blocks_scalar(Algorithm::AdamW, coefficients, s, block, block + 1);
+      continue;
+    }
+    const VF inverse1 = hn::Set(F(), inverse_of(bits1));
+    const VF inverse2 = hn::Set(F(), inverse_of(bits2));
+    for (std::int64_t at = 0; at < kBlockSize; at += kGroup) {
+      VF m[kVectors];
+      VF v[kVectors];
+      for (std::int64_t k = 0; k < kVectors; ++k) {
+        const std::int64_t i = at + k * kLanes;
+        m[k] = hn::Load(F(), ms + i);
+        v[k] = hn::Load(F(), vs + i);
+        const VF denominator = hn::Add(hn::Div(hn::Sqrt(v[k]), c.correction2), c.epsilon);
+        const VF update = hn::Div(hn::Mul(c.step_size, m[k]), denominator);
+        const VF p = load<dtype>(s.param, first + i);
+        store<dtype>(s.param, first + i, hn::Add(hn::Mul(p, c.decay), update));
+      }
+      codec1.encode(m, inverse1, codes1 + at);
+      codec2.encode(v, inverse2, codes2 + at);
+    }
+    finish(bits1, codes1, s.absmax1 + block);
+    finish(bits2, codes2, s.absmax2 + block);
   }
 }
 
@@ -165,24 +195,44 @@ template <DType dtype>
 void lion_8bit(const Coefficients& coefficients, const ShardTensors& s, std::int64_t begin,
                std::int64_t end) {
   const Scalars c = broadcast(coefficients);
-  const EncodeBins& bins = encode_bins(CodeTable::signed_codes);
-  alignas(64) float ms[kBlockSize];
+  const SignedCodec codec;
+  alignas(64) float olds[kBlockSize];
   for (std::int64_t block = begin; block < end; ++block) {
     const std::int64_t first = block * kBlockSize;
     auto* codes = static_cast<std::uint8_t*>(s.state1) + first;
     const VF absmax = hn::Set(F(), s.absmax1[block]);
-    VF largest = hn::Zero(F());
-    for (std::int64_t i = 0; i < kBlockSize; i += kLanes) {
-      const VF g = load<dtype>(s.grad, first + i);
-      const VF old = dequantize(kSignedCodeBits, codes + i, absmax);
-      const VF direction = hn::Add(hn::Mul(old, c.beta1), hn::Mul(g, c.one_minus_beta1));
-      const VF p = load<dtype>(s.param, first + i);
-      store<dtype>(s.param, first + i, lion_param(p, c.decay, c.step_size, direction));
-      const VF m = hn::MulAdd(g, c.one_minus_beta2, hn::Mul(old, c.beta2));
-      hn::Store(m, F(), ms + i);
-      largest = larger(largest, m);
+    VU largest = hn::Zero(U());
+    for (std::int64_t at = 0; at < kBlockSize; at += kGroup) {
+      VF old[kVectors];
+      codec.decode(codes + at, old);
+      for (std::int64_t k = 0; k < kVectors; ++k) {
+        const std::int64_t i = at + k * kLanes;
+        old[k] = hn::Mul(old[k], absmax);
+        hn::Store(old[k], F(), olds + i);
+        const VF m = lion_moment(c, load<dtype>(s.grad, first + i), old[k]);
+        largest = hn::Max(largest, hn::BitCast(U(), hn::Abs(m)));
+      }
     }
-    quantize<CodeTable::signed_codes>(bins, ms, largest, codes, s.absmax1 + block);
+    const std::uint32_t bits = largest_bits(largest);
+    if (HWY_UNLIKELY(!is_plain(bits))) {
+      step_blocks_scalar(Algorithm::Lion, coefficients, s, block, block + 1);
+      continue;
+    }
+    const VF inverse = hn::Set(F(), inverse_of(bits));
+    for (std::int64_t at = 0; at < kBlockSize; at += kGroup) {
+      VF m[kVectors];
+      for (std::int64_t k = 0; k < kVectors; ++k) {
+        const std::int64_t i = at + k * kLanes;
+        const VF g = load<dtype>(s.grad, first + i);
+        const VF old = hn::Load(F(), olds + i);
+        const VF direction = hn::Add(hn::Mul(old, c.beta1), hn::Mul(g, c.one_minus_beta1));
+        const VF p = load<dtype>(s.param, first + i);
+        store<dtype>(s.param, first + i, lion_param(p, c.decay, c.step_size, direction));
+        m[k] = lion_moment(c, g, old);
+      }
+      codec.encode(m, inverse, codes + at);
+    }
+    finish(bits, codes, s.absmax1 + block);
   }
 }
 
@@ -215,7 +265,7 @@ void lion_fp32(const Coefficients& coefficients, const ShardTensors& s, std::int
     const VF direction = adamw_moment1(c, g, old);
     const VF p = load<dtype>(s.param, i);
     store<dtype>(s.param, i, lion_param(p, c.decay, c.step_size, direction));
-    hn::StoreU(hn::MulAdd(g, c.one_minus_beta2, hn::Mul(old, c.beta2)), F(), ms + i);
+    hn::StoreU(lion_moment(c, g, old), F(), ms + i);
   }
 }
 
