@@ -166,7 +166,7 @@ command+=(${more[@]+"${more[@]}"})
 cores=$(nproc)
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > ranks ? cores / ranks : 1))}
 
-setsid torchrun --standalone --local-addr 127.0.0.1 --no-python --nproc-per-node "$ranks" \
+TMPDIR=$work setsid torchrun --standalone --local-addr 127.0.0.1 --no-python --nproc-per-node "$ranks" \
   bash -c "$rank_script" "$work" "${command[@]}" >"$work/stdout" 2>"$log" 0>"$work/stderr" &
 torchrun_pid=$!
 torchrun_code=0
@@ -182,7 +182,7 @@ for file in "$work"/code-*; do
   code=$(cat "$file")
   rank=${file##*-}
   if ((code > 128)); then
-    say "$program: rank $rank was ended by signal $(kill -l "$code" 2>/dev/null || echo $((code - 128))): nothing was measured (log: $log)"
+    say "$program: rank $rank was ended by signal $(kill -l "$code" 2>/dev/null || echo $((code - 128))): the run is not complete (log: $log)"
     code=2
   elif ((code > 2)); then
     say "$program: rank $rank exited with $code (log: $log)"

@@ -44,18 +44,21 @@ trap end_step EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# run_step LABEL LOG LIMIT COMMAND...: runs COMMAND with its output in LOG and one line at its start and end; every
-# 30 s a line says that it is alive. Ended after LIMIT seconds (status 124). Returns the command's status.
+# run_step LABEL LOG LIMIT COMMAND...: runs COMMAND with its output in LOG. What takes two seconds or more says so at its start, at
+# its end and every 30 s between. Ended after LIMIT seconds (status 124). Returns the command's status.
 run_step() {
   local label=$1 log=$2 limit=$3
   shift 3
-  local start=$SECONDS next=30 elapsed=0 timed_out=0 status=0
-  say "$label ..."
+  local start=$SECONDS next=30 elapsed=0 announced= timed_out=0 status=0
   setsid "$@" >"$log" 2>&1 </dev/null &
   step_pid=$!
   while kill -0 "$step_pid" 2>/dev/null; do
     sleep 0.1
     elapsed=$((SECONDS - start))
+    if ((elapsed >= 2)) && [ -z "$announced" ]; then
+      announced=1
+      say "$label ..."
+    fi
     if ((elapsed >= next)); then
       next=$((next + 30))
       say "$label: $elapsed s so far: $(tail -n 1 "$log" | tr '\r' '\n' | tail -n 1 | cut -c 1-100)"
@@ -73,10 +76,10 @@ run_step() {
     say "$label: ended after $limit s"
     return 124
   fi
-  if ((status == 0)); then
-    say "$label: done ($elapsed s)"
-  else
+  if ((status != 0)); then
     say "$label: failed ($elapsed s)"
+  elif [ -n "$announced" ]; then
+    say "$label: done ($elapsed s)"
   fi
   return "$status"
 }

@@ -295,6 +295,8 @@ setup() {
     *) die "STEPSCOPE_CUDA is '$STEPSCOPE_CUDA': it takes AUTO, ON or OFF" ;;
   esac
   make_cache_dirs
+  # What scripts that were killed left behind.
+  find "$TMPDIR" -mindepth 1 -maxdepth 1 -mtime +1 -exec rm -rf {} +
   with_lock setup 1800 setup_locked
 }
 
