@@ -133,6 +133,15 @@ def test_the_picture_names_what_was_measured_and_of_which_commit(tmp_path: Path)
     assert "74.6 % below FP32 AdamW" in shown
 
 
+@pytest.mark.parametrize(
+    ("median_ns", "shown"),
+    [(50, "50.0 ns"), (45_600, "45.6 µs"), (228_000, "0.228 ms"), (3 * 10**10, "30.0 s")],
+)
+def test_times_have_a_unit_that_reads_well(tmp_path: Path, median_ns: int, shown: str) -> None:
+    run = write_run(tmp_path / "run", *case_rows(median_ns=median_ns))
+    assert shown in [text.get_text() for text in texts(draw(run))]
+
+
 def test_a_build_that_is_not_release_is_marked(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", *case_rows(build_type="Debug"))
     assert any("Debug build" in text.get_text() for text in texts(draw(run)))
