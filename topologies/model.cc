@@ -34,7 +34,7 @@ void check_name(const std::string& kind, const std::string& name, const std::str
 }
 
 void check_tie(const Parameter& parameter, const Parameter& owner, const Where& where) {
-  if (&owner == &parameter || !owner.tied_to.empty()) {
+  if (!owner.tied_to.empty()) {  // the parameter itself, or a chain
     throw Error("it is tied to " + owner.name + ", which is tied itself",
                 "name the one parameter that owns the storage", where);
   }
