@@ -1,10 +1,15 @@
 # Decides whether the CUDA back end is built (STEPSCOPE_CUDA=AUTO|ON|OFF) and with which toolkit: the
-# system's CUDA 13, else NVIDIA's packages from PyPI in .venv. Sets STEPSCOPE_CUDA_ENABLED.
+# system's CUDA 13, else NVIDIA's packages from PyPI in .venv (cmake/setup.sh looks in the same places and
+# installs those where the system has none). Sets STEPSCOPE_CUDA_ENABLED.
 set(STEPSCOPE_CUDA_ENABLED OFF)
+if(NOT STEPSCOPE_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "STEPSCOPE_CUDA is '${STEPSCOPE_CUDA}': it takes AUTO, ON or OFF.")
+endif()
 if(NOT STEPSCOPE_CUDA STREQUAL "OFF")
+  find_program(path_nvcc nvcc NO_CACHE)
   file(GLOB wheel_nvcc ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/cu13/bin/nvcc)
   set(nvcc "")
-  foreach(candidate ${CMAKE_CUDA_COMPILER} $ENV{CUDACXX} /usr/local/cuda/bin/nvcc ${wheel_nvcc})
+  foreach(candidate ${CMAKE_CUDA_COMPILER} $ENV{CUDACXX} ${path_nvcc} /usr/local/cuda/bin/nvcc ${wheel_nvcc})
     if(NOT nvcc AND EXISTS ${candidate})
       execute_process(COMMAND ${candidate} --version OUTPUT_VARIABLE nvcc_version ERROR_QUIET)
       if(nvcc_version MATCHES "release 13\\.")

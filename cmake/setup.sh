@@ -260,6 +260,18 @@ install_python_packages() {
   fi
 }
 
+# NVIDIA's packages lay the toolkit out for Python: the linker's names of the libraries are missing, and nvcc looks for
+# lib64.
+complete_cuda_toolkit() {
+  local toolkit library
+  toolkit=$(echo "$venv"/lib/python3*/site-packages/nvidia/cu13)
+  [ -x "$toolkit/bin/nvcc" ] || return 0
+  ln -sfn lib "$toolkit/lib64"
+  for library in "$toolkit"/lib/lib*.so.*; do
+    [ -e "${library%%.so.*}.so" ] || ln -s "${library##*/}" "${library%%.so.*}.so"
+  done
+}
+
 # The last step proves that what was installed works, so that a bad compiler or wheel is named here and not by a page of
 # CMake's or the linker's output.
 check_installation() {
@@ -285,6 +297,7 @@ setup_locked() {
   check_system_packages
   if [ "$venv_now" != current ]; then
     install_python_packages
+    complete_cuda_toolkit
     check_installation
   fi
 }
