@@ -9,11 +9,12 @@
 ///
 /// Caveats: the structure is that of bitsandbytes 0.50.2 (kOptimizerStatic8bit*StateBlockwise and
 /// kOptimizer32bit*State); its last bits are no target, because the wheel is built with fast maths.
-/// Here every operation is IEEE, except that quantization multiplies by the reciprocal of the
-/// absmax, as the structure of `__fdividef` is. An absmax below 2^-128 therefore has an infinite
-/// reciprocal, and every element of its block takes the code of +-absmax. gnorm_scale is 1. This is
-/// not the arithmetic of bitsandbytes' CPU back end (`bnb-cpu`): Adam's weight decay comes after
-/// the update, the nearest code is stored, and Adam skips elements whose gradient is not finite.
+/// Here every operation rounds once; what is fused is what the wheel's machine code fuses.
+/// Quantization multiplies by the reciprocal of the absmax, as `__fdividef` does: an absmax below
+/// 2^-128 has an infinite reciprocal, and every element of its block takes the code of +-absmax.
+/// gnorm_scale is 1. This is not the arithmetic of bitsandbytes' CPU back end (`bnb-cpu`): Adam's
+/// weight decay comes after the update, the nearest code is stored, and Adam skips elements whose
+/// gradient is not finite.
 
 #include <array>
 #include <cstddef>
@@ -48,7 +49,8 @@ struct StepScalars {
   float beta2;
   float one_minus_beta2;
   float step_size;       ///< Adam: -(c2 * lr) / c1, where c1 = 1 - b1^t and c2 = sqrt(1 - b2^t)
-  float epsilon;         ///< Adam: c2 * eps
+  float c2;              ///< Adam
+  float epsilon;         ///< Adam
   float learning_rate;   ///< Lion
   float decay;           ///< 1 - lr * weight_decay, applied only where `decays`
   std::uint32_t decays;  ///< weight_decay > 0, as 0 or 1
@@ -76,9 +78,10 @@ STEPSCOPE_HOST_DEVICE StepScalars step_scalars(const RoundedHyperparameters& h, 
   s.beta2 = h.beta2;
   s.one_minus_beta2 = sub_rn(1.0f, h.beta2);
   s.step_size = -div_rn(mul_rn(c2, h.learning_rate), c1);
-  s.epsilon = mul_rn(c2, h.epsilon);
+  s.c2 = c2;
+  s.epsilon = h.epsilon;
   s.learning_rate = h.learning_rate;
-  s.decay = sub_rn(1.0f, mul_rn(h.learning_rate, h.weight_decay));
+  s.decay = fma_rn(-h.learning_rate, h.weight_decay, 1.0f);
   s.decays = h.weight_decay > 0.0f ? 1u : 0u;
   return s;
 }
@@ -113,7 +116,7 @@ STEPSCOPE_HOST_DEVICE Moments adam_fp32_moments(float g, Moments old, const Step
 /// it.
 template <DType kDType>
 STEPSCOPE_HOST_DEVICE float adam_update(float p, Moments m, const StepScalars& s) {
-  const float quotient = div_rn(m.first, add_rn(sqrt_rn(m.second), s.epsilon));
+  const float quotient = div_rn(m.first, fma_rn(s.c2, s.epsilon, sqrt_rn(m.second)));
   const float updated = round_to<kDType>(fma_rn(s.step_size, quotient, p));
   return s.decays != 0 ? round_to<kDType>(mul_rn(s.decay, updated)) : updated;
 }

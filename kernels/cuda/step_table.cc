@@ -81,7 +81,7 @@ StepTable build_step_table(Algorithm algorithm, std::span<const ShardTensors> sh
                              .format = t.format,
                              .vectorizable = is_vectorizable(t),
                              .unused = {}});
-    table.steps.push_back({.step = t.step, .scalars = {}, .unused = 0});
+    table.steps.push_back({.step = t.step, .scalars = {}});
   }
   refuse_overlaps(shards);
   return table;

@@ -43,7 +43,6 @@ static_assert(sizeof(TensorEntry) == 80);
 struct TensorStep {
   std::int64_t step;
   bnb_cuda::StepScalars scalars;
-  std::uint32_t unused;
 };
 static_assert(sizeof(TensorStep) == 48);
 

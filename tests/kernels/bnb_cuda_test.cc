@@ -382,8 +382,8 @@ void adam_8bit_by_hand(Shard& s, float lr, float b1, float b2, float eps, float 
                     code_value(kUnsignedCodeBits, s.codes2[i]) * s.absmax2[0] * b2);
     top1 = std::max(top1, std::abs(m[i]));
     top2 = std::max(top2, v[i]);
-    const float update = m[i] / (std::sqrt(v[i]) + c2 * eps);
-    s.param[i] = (1.0f - lr * wd) * std::fma(-(c2 * lr / c1), update, s.param[i]);
+    const float update = m[i] / std::fma(c2, eps, std::sqrt(v[i]));
+    s.param[i] = std::fma(-lr, wd, 1.0f) * std::fma(-(c2 * lr / c1), update, s.param[i]);
   }
   for (std::size_t i = 0; i < 256; ++i) {
     int code = brute_force_nearest(kSignedCodeBits, m[i] * (1.0f / top1));

@@ -2,11 +2,13 @@
 stepscope_test(bnb_cuda_test SOURCES bnb_cuda_test.cc LIBS stepscope_kernels)
 stepscope_pytest(ptxrun_test ptxrun_test.py LABELS cuda)
 stepscope_pytest(ptx_test ptx_test.py TIMEOUT 600 LABELS cuda)
+stepscope_pytest(sass_test sass_test.py TIMEOUT 600 LABELS cuda)
 # A skipped file is not a passed one; the reasons are printed.
-set_tests_properties(ptx_test PROPERTIES SKIP_REGULAR_EXPRESSION "(^|\n)[0-9]+ skipped in ")
-set_property(TEST ptx_test APPEND PROPERTY ENVIRONMENT "PYTEST_ADDOPTS=-rs")
+set_tests_properties(ptx_test sass_test PROPERTIES SKIP_REGULAR_EXPRESSION "(^|\n)[0-9]+ skipped in ")
+set_property(TEST ptx_test sass_test APPEND PROPERTY ENVIRONMENT "PYTEST_ADDOPTS=-rs")
 
 if(STEPSCOPE_CUDA_ENABLED)
+  list(JOIN CMAKE_CUDA_ARCHITECTURES "," cuda_targets)
   stepscope_test(step_table_test SOURCES cuda_step_table_test.cc LIBS stepscope_kernels_cuda LABELS cuda)
   stepscope_test(cuda_device_test SOURCES cuda_device_test.cc LIBS stepscope_kernels_cuda LABELS cuda)
 
@@ -17,7 +19,7 @@ if(STEPSCOPE_CUDA_ENABLED)
     ${PROJECT_SOURCE_DIR}/kernels/cuda/step_table.cc ${PROJECT_SOURCE_DIR}/kernels/validate.cc)
   target_link_libraries(bnb_cuda_oracle PRIVATE stepscope_options)
   set_property(
-    TEST ptx_test APPEND
+    TEST ptx_test sass_test APPEND
     PROPERTY ENVIRONMENT "STEPSCOPE_NVCC=${CMAKE_CUDA_COMPILER}" "STEPSCOPE_BNB_CUDA_ORACLE=$<TARGET_FILE:bnb_cuda_oracle>"
-             "STEPSCOPE_CUDA_LIBRARY=$<TARGET_FILE:stepscope_kernels_cuda>" "STEPSCOPE_CUDA_TARGETS=${CMAKE_CUDA_ARCHITECTURES}")
+             "STEPSCOPE_CUDA_LIBRARY=$<TARGET_FILE:stepscope_kernels_cuda>" "STEPSCOPE_CUDA_TARGETS=${cuda_targets}")
 endif()
