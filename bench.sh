@@ -90,9 +90,7 @@ read_arguments "$@"
 setup
 build_preset release optimizer_step || exit 2
 
-# The ranks run under torchrun, which turns every exit code of theirs into 1 and explains it on a page of its own. So each rank
-# leaves its code in a file, and torchrun's stderr goes to a log; the ranks' own stderr reaches the user through descriptor 0, which
-# torchrun hands on as it is.
+# What the ranks of this run leave: see cmake/rank.sh.
 work=$(mktemp -d "$TMPDIR/bench.XXXXXX") || die "cannot make a temporary folder in $TMPDIR"
 log=$logs/torchrun.log
 torchrun_pid=
@@ -143,15 +141,6 @@ relay_stderr() {
   done
 }
 
-# A rank: its process group, its exit code, and the ranks' stderr instead of torchrun's.
-# shellcheck disable=SC2016
-rank_script='
-  echo $$ >"$0/pid-$RANK"
-  "$@" 2>&0 </dev/null
-  code=$?
-  echo $code >"$0/code-$RANK"
-  exit $code'
-
 cd "$root" || die "cannot enter $root"
 mkfifo "$work/stdout" "$work/stderr"
 relay_stdout <"$work/stdout" &
@@ -161,13 +150,14 @@ command=(build/bin/optimizer_step --device "$device")
 if [ -n "$model" ]; then command+=(--model "$model"); fi
 if [ -n "$out" ]; then command+=(--out "$out"); fi
 command+=(${more[@]+"${more[@]}"})
+printf '%s\0' "${command[@]}" >"$work/command"
 
 # Threads of all ranks together: the cores this process may use.
 cores=$(nproc)
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > ranks ? cores / ranks : 1))}
 
 TMPDIR=$work setsid torchrun --standalone --local-addr 127.0.0.1 --no-python --nproc-per-node "$ranks" \
-  bash -c "$rank_script" "$work" "${command[@]}" >"$work/stdout" 2>"$log" 0>"$work/stderr" &
+  "$root/cmake/rank.sh" "$work" >"$work/stdout" 2>"$log" 0>"$work/stderr" &
 torchrun_pid=$!
 torchrun_code=0
 wait "$torchrun_pid" || torchrun_code=$?

@@ -93,9 +93,10 @@ check_system_packages() {
 }
 
 install_system_packages() {
-  local log=$logs/apt.log label="setup 1/4: installing Debian packages: $*"
+  local log=$logs/apt.log label="setup 1/4: apt-get install"
   local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o Acquire::Retries=3 -o Acquire::http::Timeout=60
     -o Acquire::https::Timeout=60 -o DPkg::Lock::Timeout=120)
+  say "setup 1/4: installing Debian packages: $*"
   # The lists of a fresh machine are empty or name versions that are gone; elsewhere they need no update.
   if apt-cache show "$@" >/dev/null 2>&1 && run_step "$label" "$log" 900 "${apt[@]}" install -y --no-install-recommends "$@"; then
     return

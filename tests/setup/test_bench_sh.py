@@ -1,0 +1,140 @@
+"""bench.sh: its arguments, and what it makes of the ranks' words and exit codes, under torchrun."""
+
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.setup.checkout import Checkout
+
+TORCHRUN = Path(sys.executable).parent / "torchrun"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    checkout = Checkout(tmp_path)
+    checkout.stand_in("torchrun", f'exec {TORCHRUN} "$@"', checkout.venv_bin)
+    (checkout.root / "plot").mkdir()
+    (checkout.root / "plot" / "plot_run.py").write_text(
+        "import pathlib, sys\n(pathlib.Path(sys.argv[1]) / 'step.png').touch()\n"
+    )
+    return checkout
+
+
+def benchmark(checkout: Checkout, script: str) -> None:
+    """Sets up, and puts a script in the place of the benchmark."""
+    assert checkout.run("cmake/setup.sh").code == 0
+    program = checkout.root / "build" / "bin" / "optimizer_step"
+    program.parent.mkdir(parents=True)
+    program.write_text(f'#!/bin/bash\necho "$*" >"arguments-$RANK"\n{script}\n')
+    program.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--ranks", "0"], "--ranks is '0'"),
+        (["--ranks", "x"], "--ranks is 'x'"),
+        (["--ranks", "-1"], "--ranks is '-1'"),
+        (["--ranks", "2.5"], "--ranks is '2.5'"),
+        (["--ranks", "99999999999999999999"], "--ranks is '99999999999999999999'"),
+        (["--ranks="], "--ranks needs a value"),
+        (["--ranks"], "--ranks needs a value"),
+        (["--ranks", "--quick"], "--ranks needs a value"),
+        (["--out"], "--out needs a value"),
+        (["--model", ""], "--model needs a value"),
+        (["--model", "absent.safetensors"], "--model is 'absent.safetensors'"),
+        (["--device", "tpu"], "--device is 'tpu'"),
+    ],
+)
+def test_a_wrong_argument_is_one_line_before_any_set_up(checkout, arguments, message):
+    result = checkout.run("bench.sh", *arguments)
+    assert result.code == 2, result
+    assert result.out == ""
+    (line,) = result.err_lines
+    assert line.startswith(f"bench.sh: {message}")
+    assert not (checkout.root / ".cache").exists()
+
+
+def test_help_shows_examples_without_set_up(checkout):
+    result = checkout.run("bench.sh", "--help")
+    assert result.code == 0
+    assert "./bench.sh --quick" in result.out
+    assert not (checkout.root / ".cache").exists()
+
+
+def test_the_table_comes_through_and_the_run_folder_is_the_last_line(checkout, tmp_path):
+    benchmark(
+        checkout,
+        '[ "$RANK" = 0 ] || exit 0\n'
+        'mkdir -p runs/r; echo "/"; echo "AdamW 1 ms"; echo "$PWD/runs/r"',
+    )
+    (tmp_path / "model.json").write_text("[]")
+    result = checkout.run(
+        "bench.sh",
+        "--ranks=3",
+        "--model",
+        "model.json",
+        "--out",
+        "r",
+        "--steps",
+        "7 or $$8 ${rank}",
+        cwd=tmp_path,
+    )
+    assert result.code == 0, result
+    run_folder = checkout.root / "runs" / "r"
+    # "/" names a folder too, and is not the last line.
+    assert result.out_lines == ["/", "AdamW 1 ms", str(run_folder)]
+    assert (run_folder / "step.png").exists()
+    assert result.err_lines == []
+    paths = f"--device cpu --model {tmp_path}/model.json --out {tmp_path}/r"
+    for rank in range(3):
+        arguments = (checkout.root / f"arguments-{rank}").read_text()
+        assert arguments == paths + " --steps 7 or $$8 ${rank}\n"
+    assert list((checkout.root / ".cache" / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("code", [1, 2])
+def test_the_ranks_exit_code_and_their_one_line_are_what_the_user_gets(checkout, code):
+    benchmark(checkout, f'echo "optimizer_step: bad luck; try again" >&2; sleep 0.5; exit {code}')
+    result = checkout.run("bench.sh")
+    assert result.code == code, result
+    assert result.err_lines == ["optimizer_step: bad luck; try again"]
+    assert result.out == ""
+
+
+def test_a_killed_rank_is_named_and_the_others_end(checkout):
+    benchmark(checkout, 'if [ "$RANK" = 1 ]; then kill -KILL $$; fi; sleep 300')
+    start = time.monotonic()
+    result = checkout.run("bench.sh")
+    assert time.monotonic() - start < 30
+    assert result.code == 2, result
+    (line,) = result.err_lines
+    assert line.startswith("bench.sh: rank 1 was ended by signal KILL")
+
+
+def test_no_run_folder_is_a_failure(checkout):
+    benchmark(checkout, "exit 0")
+    result = checkout.run("bench.sh")
+    assert result.code == 2, result
+    assert result.err_lines == ["bench.sh: optimizer_step named no run folder on its last line"]
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupt_ends_every_rank(checkout, ending):
+    benchmark(checkout, 'echo $$ >"pid-$RANK"; trap "" TERM; while :; do sleep 0.2; done')
+    process = checkout.start("bench.sh")
+    pids = [checkout.root / f"pid-{rank}" for rank in range(2)]
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and not all(p.exists() and p.read_text() for p in pids):
+        time.sleep(0.05)
+    process.send_signal(ending)
+    process.communicate(timeout=20)
+    assert process.returncode == 128 + ending
+    for pid in pids:
+        status = Path("/proc") / pid.read_text().strip() / "status"
+        # A zombie has ended; only its parent has not asked yet.
+        assert not status.exists() or re.search(r"State:\s+Z", status.read_text())
