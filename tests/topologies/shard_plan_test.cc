@@ -79,7 +79,7 @@ TEST(ShardPlanFsdp2, RefusesAScalarByName) {
   for (const std::int64_t world_size : {1, 2}) {
     EXPECT_EQ(error_text([&] { fsdp2(model, world_size); }),
               "parameter logit_scale: it is a scalar (shape ()), which fsdp2 cannot shard; give it "
-              "shape (1,), or use topology single");
+              "shape (1,), or use topology single or ddp");
   }
 }
 
@@ -162,7 +162,7 @@ TEST(ShardPlanSingle, GivesEverythingToOneRank) {
 
 TEST(ShardPlanSingle, RefusesMoreThanOneRank) {
   EXPECT_EQ(error_text([] { ShardPlan::make(preset("tiny").value(), Topology::single, 2); }),
-            "topology single has one rank, not 2; use topology fsdp2, or one rank");
+            "topology single has one rank, not 2; use topology fsdp2 or ddp, or one rank");
 }
 
 TEST(ShardPlan, RefusesAWorldSizeOrRankThatCannotBe) {
@@ -181,12 +181,12 @@ TEST(ShardPlan, RefusesAWorldSizeOrRankThatCannotBe) {
 TEST(ShardPlan, RefusesAModelThatIsNotValid) { EXPECT_THROW(fsdp2(model_of({-1}), 2), Error); }
 
 TEST(TopologyName, IsWhatParseTopologyReads) {
-  EXPECT_EQ(parse_topology("single"), Topology::single);
-  EXPECT_EQ(parse_topology("fsdp2"), Topology::fsdp2);
-  EXPECT_EQ(topology_name(Topology::single), "single");
-  EXPECT_EQ(topology_name(Topology::fsdp2), "fsdp2");
+  for (const Topology topology : all_topologies()) {
+    EXPECT_EQ(parse_topology(topology_name(topology)), topology);
+  }
+  EXPECT_EQ(topology_name(Topology::hsdp), "hsdp");
   EXPECT_EQ(error_text([] { parse_topology("fsdp"); }),
-            "unknown topology \"fsdp\"; use single or fsdp2");
+            "unknown topology \"fsdp\"; use single, ddp, fsdp2, hsdp or fsdp1");
 }
 
 }  // namespace

@@ -182,5 +182,5 @@ def test_a_scalar_is_refused_by_name(fsdp2: dict, world_size: int) -> None:
     assert "logit_scale" in fsdp2[world_size, 0]["scalar"]
     assert error(DATA / "scalar.json", "fsdp2", world_size) == (
         "parameter logit_scale: it is a scalar (shape ()), which fsdp2 cannot shard; "
-        "give it shape (1,), or use topology single"
+        "give it shape (1,), or use topology single or ddp"
     )

@@ -34,9 +34,11 @@ TEST(StatePolicyGlobal, IsFp32WhereTheOptimizerDoesNotAskFor8bit) {
 }
 
 TEST(StatePolicy, NamesAreWhatParseReads) {
-  EXPECT_EQ(parse_state_policy(state_policy_name(StatePolicy::global)), StatePolicy::global);
+  for (const StatePolicy policy : all_state_policies()) {
+    EXPECT_EQ(parse_state_policy(state_policy_name(policy)), policy);
+  }
   EXPECT_EQ(error_text([] { parse_state_policy("Global"); }),
-            "unknown state policy \"Global\"; use global");
+            "unknown state policy \"Global\"; use local, global or original");
 }
 
 }  // namespace
