@@ -27,6 +27,12 @@ if(STEPSCOPE_CUDA_ENABLED)
   stepscope_test(step_table_test SOURCES cuda_step_table_test.cc LIBS stepscope_kernels_cuda LABELS cuda)
   stepscope_test(cuda_device_test SOURCES cuda_device_test.cc LIBS stepscope_kernels_cuda LABELS cuda)
 
+  # Needs a GPU; tests/device.sh runs it, under compute-sanitizer too.
+  stepscope_test(cuda_gpu_test SOURCES cuda_gpu_test.cc LIBS stepscope_kernels_cuda stepscope_bitsandbytes_abi LABELS gpu
+                 TIMEOUT 300)
+  target_compile_definitions(cuda_gpu_test PRIVATE STEPSCOPE_SITE_PACKAGES="${site_packages}")
+  set_tests_properties(cuda_gpu_test PROPERTIES SKIP_REGULAR_EXPRESSION "PASSED  \\] 0 tests")
+
   # Compiled from sources: the project's static libraries are not position-independent.
   add_library(
     bnb_cuda_oracle SHARED
