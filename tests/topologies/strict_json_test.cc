@@ -14,7 +14,10 @@ std::string error_of(std::string_view text, const JsonLimits& limits = {}) {
 }
 
 TEST(StrictJson, ReadsWhatIsJson) {
-  EXPECT_EQ(parse_strict_json(" {\"a\": [1, {\"a\": 2}]} \n", "", {})["a"][1]["a"], 2);
+  const std::string text =
+      R"( {"a":[1,{"a":-2},[],"x",[[true],null]],"b":{"c":{},"d":0.5},"e":18446744073709551615} )";
+  EXPECT_EQ(parse_strict_json(text, "", {}), nlohmann::json::parse(text));
+  EXPECT_EQ(parse_strict_json("7", "", {}), 7);
 }
 
 TEST(StrictJson, NamesFileAndLineOfASyntaxError) {
@@ -49,6 +52,13 @@ TEST(StrictJson, RefusesMoreValuesThanAllowed) {
   EXPECT_EQ(error_of("[1,2,3,4,5,6,7,8]", {.max_values = 10}), "no error");
   EXPECT_EQ(error_of("[1,2,3,4,5,6,7,8,9,10,11]", {.max_values = 10}),
             "m.json: the JSON has more than 10 values; this is no description of a model");
+}
+
+// A reader that looks at every member again for each new one does not end here.
+TEST(StrictJson, TakesTimeInProportionToTheMembersOfAnObject) {
+  std::string text = "{\"0\": {}";
+  for (int i = 1; i < 1'000'000; ++i) text += ",\"" + std::to_string(i) + "\":{}";
+  EXPECT_EQ(parse_strict_json(text + "}", "", {}).size(), 1'000'000U);
 }
 
 TEST(StrictJson, CutsALongTokenOutOfTheMessage) {
