@@ -1,14 +1,17 @@
-// Purpose: decoding and encoding of 8-bit states, 64 elements at a time, with gathers. Included by
+// Purpose: decoding and encoding of 8-bit states, a group at a time, with gathers. Included by
 // kernels/simd_blocks.cc, once a target.
 //
 // Usage:
 //     const SignedCodec codec;
-//     VF x[kVectors]; codec.decode(codes, x);  // 64 values in [-1, 1], not yet times absmax
+//     VF x[kVectors]; codec.decode(codes, x);  // values in [-1, 1], not yet times absmax
 //     codec.encode(x, inverse, codes);         // x times inverse, the reciprocal of the absmax
 //
 // Caveats: encode() needs finite x, for UnsignedCodec none of them with a sign bit, and a finite
 // inverse with |x * inverse| <= 1 up to rounding. The kernels leave all other blocks to the scalar
 // code.
+
+constexpr std::int64_t kGroup = 64;  // elements taken at once
+constexpr std::int64_t kVectors = kGroup / kLanes;
 
 template <CodeTable table>
 class GatherCodec {

@@ -1,21 +1,66 @@
-// Purpose: decoding and encoding of 8-bit states, 64 elements at a time, with the byte permutations
+// Purpose: decoding and encoding of 8-bit states, 128 elements at a time, with the byte permutations
 // of AVX-512 VBMI. Included by kernels/simd_blocks.cc, once, for that target alone.
 //
 // Usage and what encode() may be given: see kernels/codec_gather-inl.h.
 //
 // Caveats: on Zen 5 a permutation of 128 bytes takes half a cycle and a gather of 16 numbers
 // 12.5 cycles, which is why nothing here gathers. The tables are those of kernels/byte_tables.h.
+// Loading them is what limits the speed, so each is loaded once for two registers of 64 codes.
+
+constexpr std::int64_t kGroup = 128;  // elements taken at once
+constexpr std::int64_t kVectors = kGroup / kLanes;
+
+/// 128 bytes: one for each element of a group.
+struct Bytes2 {
+  __m512i half[2];
+};
+
+/// One bit for each element of a group.
+struct Mask2 {
+  __mmask64 half[2];
+};
 
 HWY_INLINE __m512i load64(const std::uint8_t* bytes) { return _mm512_loadu_si512(bytes); }
 
 /// table[index & 127], byte by byte.
-HWY_INLINE __m512i look_up_128(const std::uint8_t* table, __m512i index) {
-  return _mm512_permutex2var_epi8(load64(table), index, load64(table + 64));
+HWY_INLINE Bytes2 look_up_128(const std::uint8_t* table, const Bytes2& index) {
+  const __m512i low = load64(table);
+  const __m512i high = load64(table + 64);
+  return {{_mm512_permutex2var_epi8(low, index.half[0], high),
+           _mm512_permutex2var_epi8(low, index.half[1], high)}};
 }
 
 /// table[index], where `high` says which indices are above 127.
-HWY_INLINE __m512i look_up_256(const std::uint8_t* table, __m512i index, __mmask64 high) {
-  return _mm512_mask_blend_epi8(high, look_up_128(table, index), look_up_128(table + 128, index));
+HWY_INLINE Bytes2 look_up_256(const std::uint8_t* table, const Bytes2& index, const Mask2& high) {
+  const Bytes2 below = look_up_128(table, index);
+  const Bytes2 above = look_up_128(table + 128, index);
+  return {{_mm512_mask_blend_epi8(high.half[0], below.half[0], above.half[0]),
+           _mm512_mask_blend_epi8(high.half[1], below.half[1], above.half[1])}};
+}
+
+/// Where `mask` is set, table[index & 63] instead of `otherwise`.
+HWY_INLINE Bytes2 look_up_64(const Bytes2& otherwise, const Mask2& mask, const std::uint8_t* table,
+                             const Bytes2& index) {
+  const __m512i entries = load64(table);
+  return {{_mm512_mask_permutexvar_epi8(otherwise.half[0], mask.half[0], index.half[0], entries),
+           _mm512_mask_permutexvar_epi8(otherwise.half[1], mask.half[1], index.half[1], entries)}};
+}
+
+/// Where `mask` is set, `yes`, elsewhere `no`.
+HWY_INLINE Bytes2 select(const Mask2& mask, const Bytes2& yes, const Bytes2& no) {
+  return {{_mm512_mask_blend_epi8(mask.half[0], no.half[0], yes.half[0]),
+           _mm512_mask_blend_epi8(mask.half[1], no.half[1], yes.half[1])}};
+}
+
+/// Where `mask` is set and no bit of `bits` is set in the byte.
+HWY_INLINE Mask2 none_of(const Mask2& mask, const Bytes2& bytes, int bits) {
+  const __m512i tested = _mm512_set1_epi8(static_cast<char>(bits));
+  return {{_mm512_mask_testn_epi8_mask(mask.half[0], bytes.half[0], tested),
+           _mm512_mask_testn_epi8_mask(mask.half[1], bytes.half[1], tested)}};
+}
+
+HWY_INLINE Mask2 top_bits(const Bytes2& bytes) {
+  return {{_mm512_movepi8_mask(bytes.half[0]), _mm512_movepi8_mask(bytes.half[1])}};
 }
 
 /// Puts dword 4v + l of 64 codes at position 4l + v, so that unpacking bytes and words within
@@ -79,55 +124,72 @@ HWY_INLINE __m512 index_number(VF x, VF inverse) {
   return _mm512_fmadd_ps(u, _mm512_set1_ps(32767.5f), _mm512_set1_ps(0.5f));
 }
 
+/// The bytes of the low `first` and `second` fields of 128 words.
+template <int first, int second>
+HWY_INLINE void fields(const __m512i words[4], Bytes2* firsts, Bytes2* seconds) {
+  fields<first, second>(words[0], words[1], &firsts->half[0], &seconds->half[0]);
+  fields<first, second>(words[2], words[3], &firsts->half[1], &seconds->half[1]);
+}
+
+constexpr Mask2 kAll = {{~std::uint64_t{0}, ~std::uint64_t{0}}};
+
 class SignedCodec {
  public:
   SignedCodec() : tables_(signed_byte_tables()) {}
 
-  HWY_INLINE void decode(const std::uint8_t* codes, VF out[4]) const {
-    const __m512i code = transpose_dwords(load64(codes));
-    const __m512i offset = _mm512_sub_epi8(code, _mm512_set1_epi8(127));
-    const __m512i k = _mm512_abs_epi8(offset);
-    // Code 255 is the one k = 128, which would look up k = 0, and whose sign bit is not one.
-    const __mmask64 one = _mm512_cmpeq_epi8_mask(code, _mm512_set1_epi8(-1));
-    const __m512i byte0 = look_up_128(tables_.decode[0].data(), k);
-    const __m512i byte1 = look_up_128(tables_.decode[1].data(), k);
-    const __m512i byte2 = _mm512_mask_mov_epi8(look_up_128(tables_.decode[2].data(), k), one,
-                                               _mm512_set1_epi8(static_cast<char>(0x80)));
-    const __m512i magnitude3 = look_up_128(tables_.decode[3].data(), k);
-    constexpr int kOrAnd = 0xf8;  // a | (b & c)
-    const __m512i signed3 = _mm512_ternarylogic_epi64(
-        magnitude3, offset, _mm512_set1_epi8(static_cast<char>(0x80)), kOrAnd);
-    const __m512i byte3 = _mm512_mask_mov_epi8(signed3, one, _mm512_set1_epi8(0x3f));
-    interleave(byte0, byte1, byte2, byte3, out);
+  HWY_INLINE void decode(const std::uint8_t* codes, VF out[kVectors]) const {
+    Bytes2 offset, k;
+    Mask2 one;
+    for (int h = 0; h < 2; ++h) {
+      const __m512i code = transpose_dwords(load64(codes + 64 * h));
+      offset.half[h] = _mm512_sub_epi8(code, _mm512_set1_epi8(127));
+      k.half[h] = _mm512_abs_epi8(offset.half[h]);
+      // Code 255 is the one k = 128, which would look up k = 0, and whose sign bit is not one.
+      one.half[h] = _mm512_cmpeq_epi8_mask(code, _mm512_set1_epi8(-1));
+    }
+    const Bytes2 byte0 = look_up_128(tables_.decode[0].data(), k);
+    const Bytes2 byte1 = look_up_128(tables_.decode[1].data(), k);
+    Bytes2 byte2 = look_up_128(tables_.decode[2].data(), k);
+    Bytes2 byte3 = look_up_128(tables_.decode[3].data(), k);
+    for (int h = 0; h < 2; ++h) {
+      const __m512i top = _mm512_set1_epi8(static_cast<char>(0x80));
+      constexpr int kOrAnd = 0xf8;  // a | (b & c)
+      byte3.half[h] = _mm512_ternarylogic_epi64(byte3.half[h], offset.half[h], top, kOrAnd);
+      byte3.half[h] = _mm512_mask_mov_epi8(byte3.half[h], one.half[h], _mm512_set1_epi8(0x3f));
+      byte2.half[h] = _mm512_mask_mov_epi8(byte2.half[h], one.half[h], top);
+      interleave(byte0.half[h], byte1.half[h], byte2.half[h], byte3.half[h], out + 4 * h);
+    }
   }
 
-  HWY_INLINE void encode(const VF x[4], VF inverse, std::uint8_t* codes) const {
-    __m512i index[4];
-    for (int i = 0; i < 4; ++i) index[i] = _mm512_cvttps_epi32(index_number(x[i], inverse));
-    const __m512i words0 = fold(low_words(index[0], index[1]));
-    const __m512i words1 = fold(low_words(index[2], index[3]));
-    __m512i low, coarse, middle, fine;
-    fields<0, 8>(words0, words1, &low, &coarse);
-    fields<6, 4>(words0, words1, &middle, &fine);
+  HWY_INLINE void encode(const VF x[kVectors], VF inverse, std::uint8_t* codes) const {
+    __m512i words[4];
+    for (int i = 0; i < 4; ++i) {
+      const __m512i a = _mm512_cvttps_epi32(index_number(x[2 * i], inverse));
+      const __m512i b = _mm512_cvttps_epi32(index_number(x[2 * i + 1], inverse));
+      words[i] = fold(low_words(a, b));
+    }
+    Bytes2 low, coarse, middle, fine;
+    fields<0, 8>(words, &low, &coarse);
+    fields<6, 4>(words, &middle, &fine);
     // Which elements a finer level holds; bit 7 of `coarse` is the sign of x.
-    const __mmask64 below4096 = _mm512_testn_epi8_mask(coarse, _mm512_set1_epi8(0x70));
-    const __mmask64 below1024 =
-        _mm512_mask_testn_epi8_mask(below4096, middle, _mm512_set1_epi8(0x30));
-    const __mmask64 below64 = _mm512_mask_testn_epi8_mask(below1024, fine, _mm512_set1_epi8(0x3c));
-    __m512i code = look_up_128(tables_.coarse.code.data(), coarse);
-    __m512i last = look_up_128(tables_.coarse.last.data(), coarse);
-    code =
-        _mm512_mask_permutexvar_epi8(code, below4096, middle, load64(tables_.middle.code.data()));
-    last =
-        _mm512_mask_permutexvar_epi8(last, below4096, middle, load64(tables_.middle.last.data()));
-    code = _mm512_mask_permutexvar_epi8(code, below1024, fine, load64(tables_.fine.code.data()));
-    last = _mm512_mask_permutexvar_epi8(last, below1024, fine, load64(tables_.fine.last.data()));
-    code = step_up(code, low, last);
-    code = _mm512_mask_permutexvar_epi8(code, below64, low, load64(tables_.exact.data()));
-    const __mmask64 positive = _mm512_movepi8_mask(coarse);
-    code = _mm512_mask_subs_epu8(code, _knot_mask64(positive),
-                                 _mm512_set1_epi8(static_cast<char>(254)), code);
-    _mm512_storeu_si512(codes, code);
+    const Mask2 below4096 = none_of(kAll, coarse, 0x70);
+    const Mask2 below1024 = none_of(below4096, middle, 0x30);
+    const Mask2 below64 = none_of(below1024, fine, 0x3c);
+    Bytes2 code = look_up_128(tables_.coarse.code.data(), coarse);
+    Bytes2 last = look_up_128(tables_.coarse.last.data(), coarse);
+    code = look_up_64(code, below4096, tables_.middle.code.data(), middle);
+    last = look_up_64(last, below4096, tables_.middle.last.data(), middle);
+    code = look_up_64(code, below1024, tables_.fine.code.data(), fine);
+    last = look_up_64(last, below1024, tables_.fine.last.data(), fine);
+    for (int h = 0; h < 2; ++h) code.half[h] = step_up(code.half[h], low.half[h], last.half[h]);
+    code = look_up_64(code, below64, tables_.exact.data(), low);
+    const Mask2 positive = top_bits(coarse);
+    for (int h = 0; h < 2; ++h) {
+      const __m512i mirrored =
+          _mm512_mask_subs_epu8(code.half[h], _knot_mask64(positive.half[h]),
+                                _mm512_set1_epi8(static_cast<char>(254)), code.half[h]);
+      _mm512_storeu_si512(codes + 64 * h, mirrored);
+    }
   }
 
  private:
@@ -155,39 +217,42 @@ class UnsignedCodec {
  public:
   UnsignedCodec() : tables_(unsigned_byte_tables()) {}
 
-  HWY_INLINE void decode(const std::uint8_t* codes, VF out[4]) const {
-    const __m512i code = transpose_dwords(load64(codes));
-    const __mmask64 high = _mm512_movepi8_mask(code);
-    interleave(look_up_256(tables_.decode[0].data(), code, high),
-               look_up_256(tables_.decode[1].data(), code, high),
-               look_up_256(tables_.decode[2].data(), code, high),
-               look_up_256(tables_.decode[3].data(), code, high), out);
+  HWY_INLINE void decode(const std::uint8_t* codes, VF out[kVectors]) const {
+    const Bytes2 code = {{transpose_dwords(load64(codes)), transpose_dwords(load64(codes + 64))}};
+    const Mask2 high = top_bits(code);
+    const Bytes2 byte0 = look_up_256(tables_.decode[0].data(), code, high);
+    const Bytes2 byte1 = look_up_256(tables_.decode[1].data(), code, high);
+    const Bytes2 byte2 = look_up_256(tables_.decode[2].data(), code, high);
+    const Bytes2 byte3 = look_up_256(tables_.decode[3].data(), code, high);
+    for (int h = 0; h < 2; ++h) {
+      interleave(byte0.half[h], byte1.half[h], byte2.half[h], byte3.half[h], out + 4 * h);
+    }
   }
 
-  HWY_INLINE void encode(const VF x[4], VF inverse, std::uint8_t* codes) const {
+  HWY_INLINE void encode(const VF x[kVectors], VF inverse, std::uint8_t* codes) const {
     // For x >= 0 the number lies in [32768, 65536): its mantissa is j and eight bits of fraction.
-    __m512i number[4];
-    for (int i = 0; i < 4; ++i) number[i] = _mm512_castps_si512(index_number(x[i], inverse));
-    const __m512i words0 = middle_words(number[0], number[1]);
-    const __m512i words1 = middle_words(number[2], number[3]);
-    __m512i low, coarse, middle, fine;
-    fields<0, 7>(words0, words1, &low, &coarse);
-    fields<5, 3>(words0, words1, &middle, &fine);
-    const __mmask64 below4096 =
-        _mm512_testn_epi8_mask(coarse, _mm512_set1_epi8(static_cast<char>(0xe0)));
-    const __mmask64 below512 =
-        _mm512_mask_testn_epi8_mask(below4096, middle, _mm512_set1_epi8(0x70));
-    const __mmask64 below64 = _mm512_mask_testn_epi8_mask(below512, fine, _mm512_set1_epi8(0x38));
-    const __mmask64 high = _mm512_movepi8_mask(coarse);
-    __m512i code = look_up_256(tables_.coarse.code.data(), coarse, high);
-    __m512i last = look_up_256(tables_.coarse.last.data(), coarse, high);
-    code = _mm512_mask_blend_epi8(below4096, code, look_up_128(tables_.middle.code.data(), middle));
-    last = _mm512_mask_blend_epi8(below4096, last, look_up_128(tables_.middle.last.data(), middle));
-    code = _mm512_mask_permutexvar_epi8(code, below512, fine, load64(tables_.fine.code.data()));
-    last = _mm512_mask_permutexvar_epi8(last, below512, fine, load64(tables_.fine.last.data()));
-    code = step_up(code, low, last);
-    code = _mm512_mask_permutexvar_epi8(code, below64, low, load64(tables_.exact.data()));
-    _mm512_storeu_si512(codes, code);
+    __m512i words[4];
+    for (int i = 0; i < 4; ++i) {
+      words[i] = middle_words(_mm512_castps_si512(index_number(x[2 * i], inverse)),
+                              _mm512_castps_si512(index_number(x[2 * i + 1], inverse)));
+    }
+    Bytes2 low, coarse, middle, fine;
+    fields<0, 7>(words, &low, &coarse);
+    fields<5, 3>(words, &middle, &fine);
+    const Mask2 below4096 = none_of(kAll, coarse, 0xe0);
+    const Mask2 below512 = none_of(below4096, middle, 0x70);
+    const Mask2 below64 = none_of(below512, fine, 0x38);
+    const Mask2 high = top_bits(coarse);
+    Bytes2 code = look_up_256(tables_.coarse.code.data(), coarse, high);
+    Bytes2 last = look_up_256(tables_.coarse.last.data(), coarse, high);
+    code = select(below4096, look_up_128(tables_.middle.code.data(), middle), code);
+    last = select(below4096, look_up_128(tables_.middle.last.data(), middle), last);
+    code = look_up_64(code, below512, tables_.fine.code.data(), fine);
+    last = look_up_64(last, below512, tables_.fine.last.data(), fine);
+    for (int h = 0; h < 2; ++h) code.half[h] = step_up(code.half[h], low.half[h], last.half[h]);
+    code = look_up_64(code, below64, tables_.exact.data(), low);
+    _mm512_storeu_si512(codes, code.half[0]);
+    _mm512_storeu_si512(codes + 64, code.half[1]);
   }
 
  private:

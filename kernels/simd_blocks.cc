@@ -37,8 +37,6 @@ using VF = hn::Vec<F>;
 using VU = hn::Vec<U>;
 using I = hn::RebindToSigned<F>;
 constexpr std::int64_t kLanes = static_cast<std::int64_t>(hn::MaxLanes(F()));
-constexpr std::int64_t kGroup = 64;  // elements that a codec takes at once
-constexpr std::int64_t kVectors = kGroup / kLanes;
 
 /// kLanes elements of a parameter or gradient, from element i on.
 template <DType dtype>
@@ -109,6 +107,21 @@ HWY_INLINE VF lion_moment(const Scalars& c, VF g, VF m) {
   return hn::MulAdd(g, c.one_minus_beta2, hn::Mul(m, c.beta2));
 }
 
+#ifndef STEPSCOPE_PD
+#define STEPSCOPE_PD 2
+#endif
+constexpr std::int64_t kPrefetchElements = STEPSCOPE_PD * kBlockSize;
+
+/// Asks for the cache lines of `count` elements that a later block will use, from element i on.
+/// The address may lie beyond the tensor: a prefetch reads nothing and cannot fault.
+HWY_INLINE void prefetch(const void* base, std::int64_t i, std::int64_t element_size,
+                         std::int64_t count) {
+  const auto address = reinterpret_cast<std::uintptr_t>(base) + static_cast<std::uintptr_t>((i + kPrefetchElements) * element_size);
+  for (std::int64_t byte = 0; byte < count * element_size; byte += 64) {
+    __builtin_prefetch(reinterpret_cast<const void*>(address + static_cast<std::uintptr_t>(byte)));
+  }
+}
+
 /// The largest bit pattern among |x|: that of the absmax, or of a NaN when there is one.
 HWY_INLINE std::uint32_t largest_bits(VU largest) {
   return hn::GetLane(hn::MaxOfLanes(U(), largest));
@@ -131,109 +144,178 @@ HWY_INLINE void finish(std::uint32_t bits, std::uint8_t* codes, float* absmax) {
   if (HWY_UNLIKELY(bits == 0)) std::memset(codes, 0, kBlockSize);
 }
 
+/// Moments of one block between the two passes over it, and the largest bit patterns among them.
+struct AdamWBlock {
+  alignas(64) float m[kBlockSize];
+  alignas(64) float v[kBlockSize];
+  std::uint32_t bits1;
+  std::uint32_t bits2;
+};
+
 template <DType dtype>
-void adamw_8bit(const Coefficients& coefficients, const ShardTensors& s, std::int64_t begin,
-                std::int64_t end) {
-  const Scalars c = broadcast(coefficients);
-  const SignedCodec codec1;
-  const UnsignedCodec codec2;
-  alignas(64) float ms[kBlockSize];
-  alignas(64) float vs[kBlockSize];
-  for (std::int64_t block = begin; block < end; ++block) {
+class AdamW8bit {
+ public:
+  AdamW8bit(const Coefficients& coefficients, const ShardTensors& s)
+      : s_(s), coefficients_(coefficients), c_(broadcast(coefficients)) {}
+
+  // What both passes use again and again is copied to locals: the compiler must assume that a
+  // store through the shard's pointers changes members, and would load them again.
+
+  /// First pass: the moments. Changes nothing in the shard.
+  HWY_INLINE void moments(std::int64_t block, AdamWBlock& work) const {
+    const Scalars c = c_;
+    const void* const grad = s_.grad;
     const std::int64_t first = block * kBlockSize;
-    auto* codes1 = static_cast<std::uint8_t*>(s.state1) + first;
-    auto* codes2 = static_cast<std::uint8_t*>(s.state2) + first;
-    const VF absmax1 = hn::Set(F(), s.absmax1[block]);
-    const VF absmax2 = hn::Set(F(), s.absmax2[block]);
+    const auto* codes1 = static_cast<const std::uint8_t*>(s_.state1) + first;
+    const auto* codes2 = static_cast<const std::uint8_t*>(s_.state2) + first;
+    const VF absmax1 = hn::Set(F(), s_.absmax1[block]);
+    const VF absmax2 = hn::Set(F(), s_.absmax2[block]);
     VU largest1 = hn::Zero(U());
     VU largest2 = hn::Zero(U());
     for (std::int64_t at = 0; at < kBlockSize; at += kGroup) {
+      prefetch(grad, first + at, element_bytes(dtype), kGroup);
+      prefetch(codes1, at, 1, kGroup);
+      prefetch(codes2, at, 1, kGroup);
       VF m[kVectors];
       VF v[kVectors];
-      codec1.decode(codes1 + at, m);
-      codec2.decode(codes2 + at, v);
+      codec1_.decode(codes1 + at, m);
+      codec2_.decode(codes2 + at, v);
       for (std::int64_t k = 0; k < kVectors; ++k) {
         const std::int64_t i = at + k * kLanes;
-        const VF g = load<dtype>(s.grad, first + i);
+        const VF g = load<dtype>(grad, first + i);
         m[k] = adamw_moment1(c, g, hn::Mul(m[k], absmax1));
         v[k] = adamw_moment2(c, g, hn::Mul(v[k], absmax2));
-        hn::Store(m[k], F(), ms + i);
-        hn::Store(v[k], F(), vs + i);
+        hn::Store(m[k], F(), work.m + i);
+        hn::Store(v[k], F(), work.v + i);
         largest1 = hn::Max(largest1, hn::BitCast(U(), hn::Abs(m[k])));
         largest2 = hn::Max(largest2, hn::BitCast(U(), v[k]));
       }
     }
-    const std::uint32_t bits1 = largest_bits(largest1);
-    const std::uint32_t bits2 = largest_bits(largest2);
-    if (HWY_UNLIKELY(!is_plain(bits1) || !is_plain(bits2))) {
-      step_blocks_scalar(Algorithm::AdamW, coefficients, s, block, block + 1);
-      continue;
+    work.bits1 = largest_bits(largest1);
+    work.bits2 = largest_bits(largest2);
+  }
+
+  /// Second pass: the parameter, the codes and the absmaxes.
+  HWY_INLINE void update(std::int64_t block, const AdamWBlock& work) const {
+    if (HWY_UNLIKELY(!is_plain(work.bits1) || !is_plain(work.bits2))) {
+      return step_blocks_scalar(Algorithm::AdamW, coefficients_, s_, block, block + 1);
     }
-    const VF inverse1 = hn::Set(F(), inverse_of(bits1));
-    const VF inverse2 = hn::Set(F(), inverse_of(bits2));
+    const Scalars c = c_;
+    void* const param = s_.param;
+    const std::int64_t first = block * kBlockSize;
+    auto* codes1 = static_cast<std::uint8_t*>(s_.state1) + first;
+    auto* codes2 = static_cast<std::uint8_t*>(s_.state2) + first;
+    const VF inverse1 = hn::Set(F(), inverse_of(work.bits1));
+    const VF inverse2 = hn::Set(F(), inverse_of(work.bits2));
     for (std::int64_t at = 0; at < kBlockSize; at += kGroup) {
+      prefetch(param, first + at, element_bytes(dtype), kGroup);
       VF m[kVectors];
       VF v[kVectors];
       for (std::int64_t k = 0; k < kVectors; ++k) {
         const std::int64_t i = at + k * kLanes;
-        m[k] = hn::Load(F(), ms + i);
-        v[k] = hn::Load(F(), vs + i);
+        m[k] = hn::Load(F(), work.m + i);
+        v[k] = hn::Load(F(), work.v + i);
         const VF denominator = hn::Add(hn::Div(hn::Sqrt(v[k]), c.correction2), c.epsilon);
-        const VF update = hn::Div(hn::Mul(c.step_size, m[k]), denominator);
-        const VF p = load<dtype>(s.param, first + i);
-        store<dtype>(s.param, first + i, hn::Add(hn::Mul(p, c.decay), update));
+        const VF change = hn::Div(hn::Mul(c.step_size, m[k]), denominator);
+        const VF p = load<dtype>(param, first + i);
+        store<dtype>(param, first + i, hn::Add(hn::Mul(p, c.decay), change));
       }
-      codec1.encode(m, inverse1, codes1 + at);
-      codec2.encode(v, inverse2, codes2 + at);
+      codec1_.encode(m, inverse1, codes1 + at);
+      codec2_.encode(v, inverse2, codes2 + at);
     }
-    finish(bits1, codes1, s.absmax1 + block);
-    finish(bits2, codes2, s.absmax2 + block);
+    finish(work.bits1, codes1, s_.absmax1 + block);
+    finish(work.bits2, codes2, s_.absmax2 + block);
   }
-}
+
+ private:
+  const ShardTensors& s_;
+  const Coefficients& coefficients_;
+  Scalars c_;
+  SignedCodec codec1_;
+  UnsignedCodec codec2_;
+};
+
+/// Old first moments of one block between the two passes, and the largest bit pattern of new ones.
+struct LionBlock {
+  alignas(64) float old[kBlockSize];
+  std::uint32_t bits;
+};
 
 template <DType dtype>
-void lion_8bit(const Coefficients& coefficients, const ShardTensors& s, std::int64_t begin,
-               std::int64_t end) {
-  const Scalars c = broadcast(coefficients);
-  const SignedCodec codec;
-  alignas(64) float olds[kBlockSize];
-  for (std::int64_t block = begin; block < end; ++block) {
+class Lion8bit {
+ public:
+  Lion8bit(const Coefficients& coefficients, const ShardTensors& s)
+      : s_(s), coefficients_(coefficients), c_(broadcast(coefficients)) {}
+
+  HWY_INLINE void moments(std::int64_t block, LionBlock& work) const {
+    const Scalars c = c_;
+    const void* const grad = s_.grad;
     const std::int64_t first = block * kBlockSize;
-    auto* codes = static_cast<std::uint8_t*>(s.state1) + first;
-    const VF absmax = hn::Set(F(), s.absmax1[block]);
+    const auto* codes = static_cast<const std::uint8_t*>(s_.state1) + first;
+    const VF absmax = hn::Set(F(), s_.absmax1[block]);
     VU largest = hn::Zero(U());
     for (std::int64_t at = 0; at < kBlockSize; at += kGroup) {
+      prefetch(grad, first + at, element_bytes(dtype), kGroup);
+      prefetch(codes, at, 1, kGroup);
       VF old[kVectors];
-      codec.decode(codes + at, old);
+      codec_.decode(codes + at, old);
       for (std::int64_t k = 0; k < kVectors; ++k) {
         const std::int64_t i = at + k * kLanes;
         old[k] = hn::Mul(old[k], absmax);
-        hn::Store(old[k], F(), olds + i);
-        const VF m = lion_moment(c, load<dtype>(s.grad, first + i), old[k]);
+        hn::Store(old[k], F(), work.old + i);
+        const VF m = lion_moment(c, load<dtype>(grad, first + i), old[k]);
         largest = hn::Max(largest, hn::BitCast(U(), hn::Abs(m)));
       }
     }
-    const std::uint32_t bits = largest_bits(largest);
-    if (HWY_UNLIKELY(!is_plain(bits))) {
-      step_blocks_scalar(Algorithm::Lion, coefficients, s, block, block + 1);
-      continue;
+    work.bits = largest_bits(largest);
+  }
+
+  HWY_INLINE void update(std::int64_t block, const LionBlock& work) const {
+    if (HWY_UNLIKELY(!is_plain(work.bits))) {
+      return step_blocks_scalar(Algorithm::Lion, coefficients_, s_, block, block + 1);
     }
-    const VF inverse = hn::Set(F(), inverse_of(bits));
+    const Scalars c = c_;
+    const void* const grad = s_.grad;
+    void* const param = s_.param;
+    const std::int64_t first = block * kBlockSize;
+    auto* codes = static_cast<std::uint8_t*>(s_.state1) + first;
+    const VF inverse = hn::Set(F(), inverse_of(work.bits));
     for (std::int64_t at = 0; at < kBlockSize; at += kGroup) {
+      prefetch(param, first + at, element_bytes(dtype), kGroup);
       VF m[kVectors];
       for (std::int64_t k = 0; k < kVectors; ++k) {
         const std::int64_t i = at + k * kLanes;
-        const VF g = load<dtype>(s.grad, first + i);
-        const VF old = hn::Load(F(), olds + i);
+        const VF g = load<dtype>(grad, first + i);
+        const VF old = hn::Load(F(), work.old + i);
         const VF direction = hn::Add(hn::Mul(old, c.beta1), hn::Mul(g, c.one_minus_beta1));
-        const VF p = load<dtype>(s.param, first + i);
-        store<dtype>(s.param, first + i, lion_param(p, c.decay, c.step_size, direction));
+        const VF p = load<dtype>(param, first + i);
+        store<dtype>(param, first + i, lion_param(p, c.decay, c.step_size, direction));
         m[k] = lion_moment(c, g, old);
       }
-      codec.encode(m, inverse, codes + at);
+      codec_.encode(m, inverse, codes + at);
     }
-    finish(bits, codes, s.absmax1 + block);
+    finish(work.bits, codes, s_.absmax1 + block);
   }
+
+ private:
+  const ShardTensors& s_;
+  const Coefficients& coefficients_;
+  Scalars c_;
+  SignedCodec codec_;
+};
+
+/// Both passes over blocks [begin, end), begin < end. The first pass over the next block comes
+/// before the second over this one: otherwise the second would wait for the reduction to the absmax
+/// at the end of the first.
+template <class Rule, class Work>
+HWY_INLINE void two_passes(const Rule& rule, std::int64_t begin, std::int64_t end) {
+  Work work[2];
+  rule.moments(begin, work[begin & 1]);
+  for (std::int64_t block = begin + 1; block < end; ++block) {
+    rule.moments(block, work[block & 1]);
+    rule.update(block - 1, work[(block - 1) & 1]);
+  }
+  rule.update(end - 1, work[(end - 1) & 1]);
 }
 
 template <DType dtype>
@@ -274,9 +356,11 @@ void step_whole_blocks(Algorithm algorithm, const Coefficients& c, const ShardTe
                        std::int64_t begin, std::int64_t end) {
   const bool eight_bit = s.format == StateFormat::blockwise_8bit;
   if (algorithm == Algorithm::AdamW) {
-    eight_bit ? adamw_8bit<dtype>(c, s, begin, end) : adamw_fp32<dtype>(c, s, begin, end);
+    if (eight_bit) return two_passes<AdamW8bit<dtype>, AdamWBlock>({c, s}, begin, end);
+    adamw_fp32<dtype>(c, s, begin, end);
   } else {
-    eight_bit ? lion_8bit<dtype>(c, s, begin, end) : lion_fp32<dtype>(c, s, begin, end);
+    if (eight_bit) return two_passes<Lion8bit<dtype>, LionBlock>({c, s}, begin, end);
+    lion_fp32<dtype>(c, s, begin, end);
   }
 }
 
