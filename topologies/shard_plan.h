@@ -122,6 +122,10 @@ class ShardPlan {
   /// The parameters of each unit (indices into Model::parameters, ascending): one a unit but for
   /// fsdp1. Units are in the order of their first parameter; tied parameters are left out.
   std::vector<std::vector<std::size_t>> units() const;
+  std::size_t unit_count() const noexcept { return units_.size(); }
+  const std::vector<std::size_t>& parameters(std::size_t unit) const {
+    return units_.at(unit).parameters;
+  }
 
   /// What the optimizer of `rank` is handed: one tensor a unit, in the order of units(), empty ones
   /// included.

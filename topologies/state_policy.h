@@ -61,9 +61,9 @@ struct StatePiece {
 
 /// The moments of a local tensor, ascending in position; none where it is not stepped or empty.
 /// `local` and `global`, and any policy for an optimizer that does not ask for 8-bit state: one
-/// piece, the whole tensor with its padding. `original`: one piece a range; 8-bit ones are rounded
-/// out to whole blocks of the parameter (`before` and `after`, at most 255 each), FP32 ones are
-/// not; padding has no state.
+/// piece, the whole tensor with its padding. `original`: one piece a range, in their order; 8-bit
+/// ones are rounded out to whole blocks of the parameter (`before` and `after`, at most 255 each),
+/// FP32 ones are not; padding has no state.
 std::vector<StatePiece> state_pieces(const Model& model, const LocalTensor& tensor,
                                      Optimizer optimizer, StatePolicy policy,
                                      std::int64_t min_8bit_size = kMin8bitSize);
