@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "tests/topologies/error_text.h"
+#include "tests/topologies/plan_cases.h"
 #include "topologies/load_model.h"
 #include "topologies/presets.h"
 
@@ -163,6 +166,163 @@ TEST(ShardPlanSingle, GivesEverythingToOneRank) {
 TEST(ShardPlanSingle, RefusesMoreThanOneRank) {
   EXPECT_EQ(error_text([] { ShardPlan::make(preset("tiny").value(), Topology::single, 2); }),
             "topology single has one rank, not 2; use topology fsdp2 or ddp, or one rank");
+}
+
+TEST(ShardPlanDdp, GivesEverythingToEveryRank) {
+  const Model model = load_model(STEPSCOPE_TEST_DATA "/models/scalar.json");
+  const ShardPlan plan = ShardPlan::make(model, Topology::ddp, 3);
+  EXPECT_EQ(plan.shards(), 1);
+  EXPECT_EQ(plan.replicas(), 3);
+  for (const std::int64_t rank : {0, 1, 2}) {
+    EXPECT_EQ(plan.local_numel(rank), 8193);
+    EXPECT_EQ(plan.shard_of(rank), 0);
+    EXPECT_EQ(plan.local_tensors(rank).at(1).numel, 1);
+  }
+}
+
+TEST(ShardPlanHsdp, ShardsWithinEachReplicaAsFsdp2Does) {
+  const Model model = preset("tiny").value();
+  const ShardPlan hsdp =
+      ShardPlan::make(model, {.topology = Topology::hsdp, .world_size = 6, .replicas = 2});
+  EXPECT_EQ(hsdp.shards(), 3);
+  EXPECT_EQ(hsdp.replicas(), 2);
+  const ShardPlan alone = fsdp2(model, 3);
+  for (std::int64_t rank = 0; rank < 6; ++rank) {
+    EXPECT_EQ(hsdp.shard_of(rank), rank % 3);
+    const auto tensors = hsdp.local_tensors(rank);
+    const auto same = alone.local_tensors(rank % 3);
+    ASSERT_EQ(tensors.size(), same.size());
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      ASSERT_EQ(tensors[i].numel, same[i].numel);
+      ASSERT_EQ(tensors[i].ranges.size(), same[i].ranges.size());
+      if (!same[i].ranges.empty()) {
+        ASSERT_EQ(tensors[i].ranges[0].offset, same[i].ranges[0].offset);
+      }
+    }
+  }
+}
+
+TEST(ShardPlanHsdp, RefusesReplicasThatDoNotDivideTheWorld) {
+  const Model model = preset("tiny").value();
+  for (const std::int64_t replicas : {0, 3, 5, -2}) {
+    EXPECT_EQ(error_text([&] {
+                ShardPlan::make(
+                    model, {.topology = Topology::hsdp, .world_size = 4, .replicas = replicas});
+              }),
+              "topology hsdp cannot split 4 ranks into " + std::to_string(replicas) +
+                  " replicas; the world size is replicas x shards: choose replicas that divide it");
+  }
+}
+
+// [3, 5] of the second parameter lie on rank 1, behind the first parameter's tail.
+TEST(ShardPlanFsdp1, CutsTheFlatUnitWithItsPadding) {
+  Model model{.name = "m",
+              .parameters = {{.name = "a.w", .shape = {7}}, {.name = "a.b", .shape = {2, 3}}}};
+  const ShardPlan plan = ShardPlan::make(model, {.topology = Topology::fsdp1, .world_size = 3});
+  ASSERT_EQ(plan.unit_count(), 1U);
+  for (const std::int64_t rank : {0, 1, 2}) {
+    const LocalTensor tensor = plan.local_tensors(rank).at(0);
+    EXPECT_EQ(tensor.numel, 5);
+    EXPECT_EQ(tensor.padded_numel, 5);
+    EXPECT_EQ(tensor.global_numel, 13);
+  }
+  const LocalTensor middle = plan.local_tensors(1).at(0);
+  ASSERT_EQ(middle.ranges.size(), 2U);
+  EXPECT_EQ(middle.ranges[0].parameter, 0U);
+  EXPECT_EQ(middle.ranges[0].offset, 5);
+  EXPECT_EQ(middle.ranges[0].numel, 2);
+  EXPECT_EQ(middle.ranges[0].position, 0);
+  EXPECT_EQ(middle.ranges[1].parameter, 1U);
+  EXPECT_EQ(middle.ranges[1].offset, 0);
+  EXPECT_EQ(middle.ranges[1].numel, 3);
+  EXPECT_EQ(middle.ranges[1].position, 2);
+  EXPECT_EQ(plan.local_numel(2), 3);
+  EXPECT_EQ(error_text([&] { (void)plan.local_shards(0); }),
+            "under fsdp1 a shard is of a flat unit, not of a parameter");
+}
+
+// 5 elements on 4 ranks: 2, 2, 1 and one pad, two pads. The last is stepped all the same.
+TEST(ShardPlanFsdp1, HandsOutPaddingToRanksThatOwnNothing) {
+  const ShardPlan plan =
+      ShardPlan::make(model_of({5}), {.topology = Topology::fsdp1, .world_size = 4});
+  EXPECT_EQ(plan.local_numel(2), 1);
+  EXPECT_EQ(plan.local_numel(3), 0);
+  const LocalTensor last = plan.local_tensors(3).at(0);
+  EXPECT_EQ(last.numel, 2);
+  EXPECT_TRUE(last.stepped);
+  EXPECT_TRUE(last.ranges.empty());
+}
+
+TEST(ShardPlanFsdp1, StepsAUnitOfWhichAnyParameterHasAGradient) {
+  Model model{.name = "m",
+              .parameters = {{.name = "a.w", .shape = {8}},
+                             {.name = "a.b", .shape = {8}, .has_gradient = false},
+                             {.name = "c.w", .shape = {8}, .has_gradient = false},
+                             {.name = "d.w", .shape = {8}, .requires_grad = false}}};
+  const auto tensors =
+      ShardPlan::make(model, {.topology = Topology::fsdp1, .world_size = 2}).local_tensors(0);
+  ASSERT_EQ(tensors.size(), 3U);
+  EXPECT_TRUE(tensors[0].stepped);
+  EXPECT_FALSE(tensors[1].stepped);
+  EXPECT_FALSE(tensors[2].stepped);
+}
+
+TEST(ShardPlan, LocalTensorsAndOwnersAreThoseOfTheDefinition) {
+  std::mt19937 random(5);
+  for (int trial = 0; trial < 300; ++trial) {
+    const PlanCase test = random_plan_case(random, 17);
+    const ShardPlan plan = ShardPlan::make(test.model, test.options);
+    const auto owners = owners_by_element(test.model, test.options);
+    std::vector<std::vector<int>> covered(owners.size());
+    for (std::size_t i = 0; i < owners.size(); ++i) covered[i].resize(owners[i].size());
+    for (std::int64_t rank = 0; rank < plan.world_size(); ++rank) {
+      std::int64_t owned = 0;
+      for (const LocalTensor& tensor : plan.local_tensors(rank)) {
+        std::int64_t position = 0;
+        for (const Range& range : tensor.ranges) {
+          ASSERT_EQ(range.position, position) << test.text();
+          ASSERT_GT(range.numel, 0) << test.text();
+          position += range.numel;
+          for (std::int64_t e = range.offset; e < range.offset + range.numel; ++e) {
+            const auto element = static_cast<std::size_t>(e);
+            ASSERT_EQ(owners[range.parameter].at(element), plan.shard_of(rank)) << test.text();
+            ++covered[range.parameter][element];
+          }
+        }
+        ASSERT_LE(position, tensor.numel) << test.text();
+        ASSERT_LE(tensor.numel, tensor.padded_numel) << test.text();
+        owned += position;
+      }
+      ASSERT_EQ(owned, plan.local_numel(rank)) << test.text();
+    }
+    for (std::size_t i = 0; i < owners.size(); ++i) {
+      for (const int count : covered[i]) ASSERT_EQ(count, plan.replicas()) << test.text();
+      if (!test.model.parameters[i].tied_to.empty()) continue;
+      const auto size = static_cast<std::int64_t>(owners[i].size());
+      const std::int64_t offset = std::uniform_int_distribution<std::int64_t>(0, size)(random);
+      const std::int64_t count =
+          std::uniform_int_distribution<std::int64_t>(0, size - offset)(random);
+      std::int64_t next = offset;
+      for (const Owner& owner : plan.owners(i, offset, count)) {
+        ASSERT_EQ(owner.offset, next) << test.text();
+        for (std::int64_t e = 0; e < owner.numel; ++e) {
+          ASSERT_EQ(owners[i][static_cast<std::size_t>(next++)], owner.shard) << test.text();
+        }
+      }
+      ASSERT_EQ(next, offset + count) << test.text();
+    }
+  }
+}
+
+TEST(ShardPlan, HasNoOwnersForWhatDoesNotExist) {
+  const Model model = load_model(STEPSCOPE_TEST_DATA "/models/tied.json");
+  const ShardPlan plan = fsdp2(model, 2);
+  EXPECT_EQ(plan.owners(0, 0, 40).size(), 2U);
+  EXPECT_THROW((void)plan.owners(0, 0, 41), Error);
+  EXPECT_THROW((void)plan.owners(0, 40, 1), Error);
+  EXPECT_THROW((void)plan.owners(0, -1, 1), Error);
+  EXPECT_EQ(error_text([&] { (void)plan.owners(1, 0, 1); }),
+            "parameter 1 is tied and has no shard; ask for the parameter that it is tied to");
 }
 
 TEST(ShardPlan, RefusesAWorldSizeOrRankThatCannotBe) {
