@@ -1,0 +1,252 @@
+// plan_state: what every rank of a job will hold and send, for any model, topology and world size,
+// before anything is allocated. See --help.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/program.h"
+#include "topologies/load_model.h"
+#include "topologies/plan_summary.h"
+#include "topologies/printable.h"
+
+namespace stepscope::bench {
+namespace {
+
+using topologies::Model;
+using topologies::PlanColumn;
+using topologies::PlanExtent;
+using topologies::PlannedBytes;
+using topologies::PlanSummary;
+using topologies::ShardPlan;
+using topologies::Topology;
+
+struct Options {
+  std::string model = "gpt2";
+  topologies::PlanOptions plan;
+  topologies::StateOptions state;
+  std::string wrap;  ///< as given; empty: not fsdp1
+  bool ranks = false;
+  bool json = false;
+};
+
+std::string footer() {
+  std::string text = R"(Examples:
+  plan_state --model gpt2 --world-size 8
+  plan_state --model llama-3.1-405b --topology fsdp1 --wrap per-module --world-size 16384 --dtype bf16
+  plan_state --model my-model.json --topology hsdp --replicas 4 --world-size 64 --state-policy original --ranks
+  plan_state --model tiny --topology fsdp1 --wrap units.json --world-size 4 --json
+  units.json: [["transformer.wte", "transformer.wpe", "lm_head"], ["transformer.h.0", "transformer.h.1"], ...]
+
+Figures of a rank:
+)";
+  for (const PlanColumn& column : topologies::plan_columns()) {
+    text += fmt::format("  {:<22}{}\n", column.name, column.meaning);
+  }
+  text += R"(imbalance is maximum / mean over the ranks.
+
+State policies: local: threshold and blocks on what the rank is handed; global: threshold on the whole parameter
+(fsdp1: unit), blocks from the start of the shard; original: threshold and blocks on the original parameter.
+The result goes to stdout, errors are one line on stderr. Exit code: 0 fine, 2 could not run.)";
+  return text;
+}
+
+std::optional<Options> parse(int argc, const char* const* argv) {
+  Options options;
+  std::string topology = "fsdp2";
+  std::string wrap = "per-module";
+  std::string optimizer = "AdamW8bit";
+  std::string policy = "global";
+  std::string dtype;
+  bool version = false;
+  CLI::App app("Plans what every rank of a job will hold, without allocating it.", "plan_state");
+  app.footer(footer());
+  app.add_option("--model", options.model,
+                 "preset, .json list or .safetensors file (default gpt2)");
+  app.add_option("--topology", topology, "single, ddp, fsdp2, hsdp or fsdp1 (default fsdp2)");
+  auto* wrap_option = app.add_option(
+      "--wrap", wrap,
+      "units of fsdp1: per-parameter, per-module (default), whole-model, or a .json list of units");
+  auto* replicas_option =
+      app.add_option("--replicas", options.plan.replicas,
+                     "copies that hsdp keeps (default 1); world size = replicas x shards");
+  app.add_option("--world-size", options.plan.world_size, "ranks (default 1)");
+  app.add_option("--optimizer", optimizer, "AdamW8bit (default), Lion8bit or AdamW");
+  app.add_option("--state-policy", policy, "local, global (default) or original");
+  app.add_option("--dtype", dtype, "fp32, bf16 or fp16 for all parameters (default: the model's)");
+  app.add_option("--min-8bit-size", options.state.min_8bit_size,
+                 "below this many elements state is FP32 (default 4096)")
+      ->check(CLI::NonNegativeNumber);
+  app.add_flag("--ranks", options.ranks, "also a row for every rank");
+  app.add_flag("--json", options.json, "JSON instead of a table");
+  app.add_flag("--version", version, "print version and commit");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help();
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    throw Error(error.what(), "see plan_state --help");
+  }
+  if (version) {
+    std::cout << "plan_state, " << version_line() << '\n';
+    return std::nullopt;
+  }
+  options.plan.topology = topologies::parse_topology(topology);
+  options.state.optimizer = topologies::parse_optimizer(optimizer);
+  options.state.policy = topologies::parse_state_policy(policy);
+  if (!dtype.empty()) options.state.dtype = topologies::parse_dtype(dtype);
+  if (options.plan.topology == Topology::fsdp1) {
+    options.wrap = wrap;
+    options.plan.wrapping = topologies::load_wrapping(wrap);
+  } else if (wrap_option->count() > 0) {
+    throw Error("topology " + topology + " has no units to wrap", "leave --wrap out, or use fsdp1");
+  }
+  if (options.plan.topology != Topology::hsdp && replicas_option->count() > 0) {
+    throw Error("topology " + topology + " has no replicas to choose",
+                "leave --replicas out, or use hsdp");
+  }
+  return options;
+}
+
+/// Where a border of any rank cuts a block, the ranks exchange its gradients once a step.
+int extra_collectives(const std::vector<PlanExtent>& extents) {
+  const auto& columns = topologies::plan_columns();
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    if (columns[i].name == "cut_blocks") return extents[i].total > 0 ? 1 : 0;
+  }
+  throw Error("a plan without a count of cut blocks");
+}
+
+void print_table(const Options& options, const Model& model, const ShardPlan& plan,
+                 const PlanSummary& summary) {
+  const auto& columns = topologies::plan_columns();
+  const std::vector<PlanExtent> extents = summary.extents();
+  std::string topology(topologies::topology_name(plan.topology()));
+  if (plan.topology() == Topology::fsdp1) {
+    topology += fmt::format(" ({}, {} unit{})", options.wrap, plan.unit_count(),
+                            plan.unit_count() == 1 ? "" : "s");
+  } else if (plan.topology() == Topology::hsdp) {
+    topology += fmt::format(" ({} replicas x {} shards)", plan.replicas(), plan.shards());
+  }
+  fmt::print("{}: {} parameters in {} tensors, {} ranks, {}\n", model.name, model.numel(),
+             model.parameters.size(), plan.world_size(), topology);
+  fmt::print(
+      "{}, state policy {}, {}, extra collectives a step: {}\n\n",
+      topologies::optimizer_name(options.state.optimizer),
+      topologies::state_policy_name(options.state.policy),
+      options.state.dtype ? topologies::dtype_name(*options.state.dtype) : "the model's dtypes",
+      extra_collectives(extents));
+  std::size_t width = 7;
+  for (const PlanExtent& extent : extents) {
+    width = std::max(width, std::to_string(extent.total).size());
+  }
+  fmt::print("{:<20}  {:>{}}  {:>{}}  {:>{}}  {:>9}\n", "a rank", "min", width, "max", width,
+             "total", width, "imbalance");
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    const PlanExtent& extent = extents[i];
+    fmt::print("{:<20}  {:>{}}  {:>{}}  {:>{}}  {:>9.4g}\n", columns[i].name, extent.min, width,
+               extent.max, width, extent.total, width, extent.imbalance);
+  }
+  if (!options.ranks) return;
+
+  std::vector<std::size_t> widths;
+  const std::size_t rank_width = std::max<std::size_t>(4, std::to_string(plan.world_size()).size());
+  fmt::print("\n{:>{}}", "rank", rank_width);
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    widths.push_back(std::max(columns[i].name.size(), std::to_string(extents[i].max).size()));
+    fmt::print("  {:>{}}", columns[i].name, widths.back());
+  }
+  fmt::print("\n");
+  fmt::memory_buffer row;
+  summary.for_each_rank([&](std::int64_t rank, const PlannedBytes& bytes) {
+    row.clear();
+    fmt::format_to(std::back_inserter(row), "{:>{}}", rank, rank_width);
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      fmt::format_to(std::back_inserter(row), "  {:>{}}", columns[i].value(bytes), widths[i]);
+    }
+    row.push_back('\n');
+    std::fwrite(row.data(), 1, row.size(), stdout);
+  });
+}
+
+/// Rows are written as they come, so that a million of them need no memory.
+void print_json(const Options& options, const Model& model, const ShardPlan& plan,
+                const PlanSummary& summary) {
+  const auto& columns = topologies::plan_columns();
+  const std::vector<PlanExtent> extents = summary.extents();
+  nlohmann::ordered_json json = {
+      {"schema_version", 1},
+      {"model", model.name},
+      {"numel", model.numel()},
+      {"tensors", model.parameters.size()},
+      {"topology", topologies::topology_name(plan.topology())},
+      {"wrap", nullptr},
+      {"units", plan.unit_count()},
+      {"world_size", plan.world_size()},
+      {"shards", plan.shards()},
+      {"replicas", plan.replicas()},
+      {"optimizer", topologies::optimizer_name(options.state.optimizer)},
+      {"state_policy", topologies::state_policy_name(options.state.policy)},
+      {"dtype", nullptr},
+      {"min_8bit_size", options.state.min_8bit_size},
+      {"extra_collectives", extra_collectives(extents)},
+  };
+  if (!options.wrap.empty()) json["wrap"] = options.wrap;
+  if (options.state.dtype) json["dtype"] = topologies::dtype_name(*options.state.dtype);
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    const PlanExtent& extent = extents[i];
+    json["a_rank"][std::string(columns[i].name)] = {{"min", extent.min},
+                                                    {"max", extent.max},
+                                                    {"total", extent.total},
+                                                    {"imbalance", extent.imbalance}};
+  }
+  const std::string text =
+      json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  if (!options.ranks) {
+    fmt::print("{}\n", text);
+    return;
+  }
+  fmt::print("{},\n  \"ranks\": [", text.substr(0, text.rfind("\n}")));
+  fmt::memory_buffer row;
+  summary.for_each_rank([&](std::int64_t rank, const PlannedBytes& bytes) {
+    row.clear();
+    fmt::format_to(std::back_inserter(row), "{}\n    {{\"rank\": {}", rank == 0 ? "" : ",", rank);
+    for (const PlanColumn& column : columns) {
+      fmt::format_to(std::back_inserter(row), ", \"{}\": {}", column.name, column.value(bytes));
+    }
+    row.push_back('}');
+    std::fwrite(row.data(), 1, row.size(), stdout);
+  });
+  fmt::print("\n  ]\n}}\n");
+}
+
+int run(int argc, char** argv) {
+  const auto options = parse(argc, argv);
+  if (!options) return kFine;
+  Model model = topologies::load_model(options->model);
+  // A flat unit needs one data type, and it is the one that is asked for that counts.
+  if (options->state.dtype) {
+    for (auto& parameter : model.parameters) parameter.dtype = *options->state.dtype;
+  }
+  const ShardPlan plan = ShardPlan::make(model, options->plan);
+  const PlanSummary summary(model, plan, options->state);
+  (options->json ? print_json : print_table)(*options, model, plan, summary);
+  return kFine;
+}
+
+}  // namespace
+}  // namespace stepscope::bench
+
+int main(int argc, char** argv) {
+  return stepscope::run_program("plan_state", [&] { return stepscope::bench::run(argc, argv); });
+}
