@@ -69,8 +69,8 @@ class StepFixture {
       if (earlier.benchmark == result_.benchmark) ++result_.repetition;
     }
     topologies::together(communicator, [&] {
-      optimizer_ = topologies::make_sharded_optimizer(session_.model, plan_, communicator.rank(),
-                                                      step_case_.config, session_.threads);
+      optimizer_ = topologies::make_sharded_optimizer(session_.model, plan_, step_case_.config,
+                                                      session_.threads, communicator);
     });
     const auto check = topologies::check_against_reference(
         *optimizer_, step_case_.config, session_.model, session_.runtime, communicator);
@@ -119,9 +119,9 @@ class StepFixture {
     const auto bytes = optimizer_->measured_bytes();
     RankFigures figures;
     figures.threads = session_.threads;
-    for (const auto& local : plan_.local_shards(session_.communicator.rank())) {
-      figures.local_numel += local.numel;
-      if (local.numel == 0) ++figures.empty_shards;
+    figures.local_numel = plan_.local_numel(session_.communicator.rank());
+    for (const auto& local : plan_.local_tensors(session_.communicator.rank())) {
+      if (local.ranges.empty()) ++figures.empty_shards;
     }
     for (const auto& shard : optimizer_->shards()) {
       if (!topologies::asks_8bit(config.optimizer)) continue;

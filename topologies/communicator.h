@@ -12,6 +12,7 @@
 /// again.
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -40,6 +41,13 @@ class Communicator {
 
   /// `mine` of every rank, in rank order; lengths may differ.
   virtual std::vector<std::string> all_gather_text(const std::string& mine) = 0;
+
+  /// Sends to every rank its part of `send` and receives one part from each into `receive`, both in
+  /// rank order without gaps. `send_bytes[r]` and `receive_bytes[r]` are the sizes of the parts to
+  /// and from rank r; what one rank sends another must expect.
+  virtual void all_to_all(std::span<const std::byte> send, std::span<const std::int64_t> send_bytes,
+                          std::span<std::byte> receive,
+                          std::span<const std::int64_t> receive_bytes) = 0;
 };
 
 struct Timeouts {

@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/error.h"
 #include "kernels/cuda/cuda_step.h"
 #include "topologies/shard_storage.h"
 
@@ -31,6 +32,7 @@ class NativeCudaOptimizer final : public ShardedOptimizer {
   }
 
   std::span<const OwnedShard> shards() const override { return storage_.shards(); }
+  std::vector<LocalView> local_views() const override { return storage_.local_views(); }
   MeasuredBytes measured_bytes() const override { return storage_.measured_bytes(); }
 
  private:
@@ -54,6 +56,10 @@ class NativeCudaOptimizer final : public ShardedOptimizer {
 
 std::unique_ptr<ShardedOptimizer> make_cuda_optimizer(const Model& model, const ShardPlan& plan,
                                                       std::int64_t rank, const StepConfig& config) {
+  if (config.state_policy == StatePolicy::original) {
+    throw Error("the state policy original is not built for CUDA",
+                "use --state-policy global, or --device cpu", {.rank = rank});
+  }
   return std::make_unique<NativeCudaOptimizer>(model, plan, rank, config);
 }
 

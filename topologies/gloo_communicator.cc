@@ -1,7 +1,7 @@
 // Communicator over c10d's Gloo; see communicator.h.
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/util/Logging.h>
 #include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -29,6 +29,9 @@ using std::chrono::milliseconds;
 
 // A c10d store answers its handshake at once; something else that holds the port never does.
 constexpr milliseconds kHandshake = std::chrono::seconds(5);
+
+// How long the survivors of a failed collective wait for each other to find out who is missing.
+constexpr milliseconds kLastWords = std::chrono::seconds(2);
 
 std::string endpoint(const Rendezvous& rendezvous) {
   const bool ipv6 = rendezvous.master_addr.find(':') != std::string::npos;
@@ -153,7 +156,15 @@ StorePointer connect_store(const std::string& host, const c10d::TCPStoreOptions&
   return store.get();
 }
 
+/// libtorch's own warnings about a lost connection would bury the one line that says what happened.
+/// A user who sets the variable decides.
+void quiet_libtorch() {
+  setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
+  c10::initLogging();
+}
+
 c10::intrusive_ptr<c10d::Store> open_store(const Rendezvous& rendezvous, const Timeouts& timeouts) {
+  quiet_libtorch();
   Addresses addresses;
   resolve(rendezvous, addresses);
   c10d::TCPStoreOptions options;
@@ -269,11 +280,66 @@ class GlooCommunicator final : public Communicator {
     return texts;
   }
 
+  void all_to_all(std::span<const std::byte> send, std::span<const std::int64_t> send_bytes,
+                  std::span<std::byte> receive,
+                  std::span<const std::int64_t> receive_bytes) override {
+    collective("all-to-all", [&] {
+      // Gloo only reads the input; from_blob has no const form.
+      auto input = at::from_blob(const_cast<std::byte*>(send.data()),
+                                 {static_cast<std::int64_t>(send.size())}, at::kByte);
+      auto output =
+          at::from_blob(receive.data(), {static_cast<std::int64_t>(receive.size())}, at::kByte);
+      std::vector<std::int64_t> input_counts(send_bytes.begin(), send_bytes.end());
+      std::vector<std::int64_t> output_counts(receive_bytes.begin(), receive_bytes.end());
+      group_->alltoall_base(output, input, output_counts, input_counts)->wait();
+    });
+  }
+
  private:
   template <typename Body>
   void collective(const std::string& name, Body&& body) {
-    translated(rendezvous_, "a peer failed or did not arrive in a " + name,
-               "look at the other ranks' output; --timeout sets how long a rank waits", body);
+    std::string reason;
+    try {
+      body();
+      return;
+    } catch (const c10::Error& error) {
+      reason = error.what_without_backtrace();
+    } catch (const std::exception& error) {
+      reason = error.what();
+    }
+    throw Error(name + " failed, " + missing_peers() + " (Gloo: " + essence(reason) + ")",
+                "look at that rank's output; --timeout sets how long a rank waits",
+                {.rank = rendezvous_.rank});
+  }
+
+  /// Who does not answer, for the message: every rank that noticed the failure signs the store, and
+  /// those that did not sign within a moment are named.
+  std::string missing_peers() {
+    try {
+      store_->setTimeout(kLastWords);
+      store_->set(failure_key(rendezvous_.rank), std::vector<std::uint8_t>{1});
+      const auto deadline = Clock::now() + kLastWords;
+      std::string names;
+      do {
+        std::this_thread::sleep_for(milliseconds(50));
+        names.clear();
+        for (std::int64_t peer = 0; peer < rendezvous_.world_size; ++peer) {
+          if (!store_->check({failure_key(peer)})) names += " " + std::to_string(peer);
+        }
+      } while (!names.empty() && Clock::now() < deadline);
+      return names.empty() ? "all ranks are alive" : "no answer from peer rank" + names;
+    } catch (const std::exception&) {
+      // The store itself is gone: under torchrun with its agent, otherwise with rank 0.
+      return rendezvous_.agent_store ? "the launcher is gone" : "no answer from peer rank 0";
+    }
+  }
+
+  static std::string failure_key(std::int64_t rank) { return "failed/" + std::to_string(rank); }
+
+  /// Gloo's message without its source path and its general advice.
+  static std::string essence(std::string text) {
+    if (text.starts_with("[")) text.erase(0, std::min(text.find("] ") + 2, text.size()));
+    return text.substr(0, text.find(". This is typically"));
   }
 
   Rendezvous rendezvous_;

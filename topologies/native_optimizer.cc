@@ -1,9 +1,12 @@
 #include "topologies/native_optimizer.h"
 
+#include <cstring>
+#include <optional>
 #include <vector>
 
 #include "kernels/cpu_step.h"
 #include "kernels/thread_pool.h"
+#include "topologies/border_exchange.h"
 #include "topologies/shard_storage.h"
 
 namespace stepscope::topologies {
@@ -11,36 +14,72 @@ namespace {
 
 class NativeCpuOptimizer final : public ShardedOptimizer {
  public:
-  NativeCpuOptimizer(const Model& model, const ShardPlan& plan, std::int64_t rank,
-                     const StepConfig& config, std::int64_t threads)
-      : storage_(model, plan, rank, config), config_(config), pool_(static_cast<int>(threads)) {
+  NativeCpuOptimizer(const Model& model, const ShardPlan& plan, const StepConfig& config,
+                     std::int64_t threads, Communicator& communicator)
+      : storage_(model, plan, communicator.rank(), config),
+        config_(config),
+        communicator_(communicator),
+        pool_(static_cast<int>(threads)),
+        block_params_(storage_.block_params()),
+        block_grads_(storage_.block_grads()) {
     for (const OwnedShard& shard : storage_.shards()) table_.push_back(shard.tensors);
+    if (config.state_policy != StatePolicy::original || !asks_8bit(config.optimizer)) return;
+    const auto cut = static_cast<std::int64_t>(storage_.borders().blocks.size());
+    // Where no border of any rank cuts a block there is nothing to exchange, and all ranks know it.
+    if (max_over_ranks(communicator, cut) == 0) return;
+    exchange_.emplace(storage_.borders(), kernels::element_bytes(config.dtype),
+                      communicator.world_size());
   }
 
   void step() override {
     for (std::size_t i = 0; i < table_.size(); ++i) {
       table_[i].step = ++storage_.shards()[i].tensors.step;
     }
+    if (exchange_) {
+      for (const OwnPart& own : storage_.own_parts()) {
+        std::memcpy(own.block_param, own.param, own.bytes);
+        std::memcpy(own.block_grad, own.grad, own.bytes);
+      }
+      exchange_->run(communicator_, block_grads_);
+    }
     kernels::step_cpu(pool_, algorithm(config_.optimizer), config_.hyperparameters, table_);
+    for (const OwnPart& own : storage_.own_parts()) {
+      std::memcpy(own.param, own.block_param, own.bytes);
+    }
   }
 
-  void restart() override { storage_.restart(); }
+  void restart() override {
+    storage_.restart();
+    if (!exchange_) return;
+    // From here on every rank of a cut block computes all of it, so its parameters are exchanged
+    // once.
+    for (const OwnPart& own : storage_.own_parts()) {
+      std::memcpy(own.block_param, own.param, own.bytes);
+    }
+    exchange_->run(communicator_, block_params_);
+  }
+
   std::span<const OwnedShard> shards() const override { return storage_.shards(); }
+  std::vector<LocalView> local_views() const override { return storage_.local_views(); }
   MeasuredBytes measured_bytes() const override { return storage_.measured_bytes(); }
 
  private:
   ShardStorage storage_;
   StepConfig config_;
+  Communicator& communicator_;
   kernels::ThreadPool pool_;
-  std::vector<kernels::ShardTensors> table_;  ///< what the kernels take: contiguous, one a shard
+  std::vector<kernels::ShardTensors> table_;  ///< what the kernels take: contiguous, one a piece
+  std::vector<std::byte*> block_params_, block_grads_;  ///< copies of cut blocks
+  std::optional<BorderExchange> exchange_;              ///< only where some border cuts a block
 };
 
 }  // namespace
 
 std::unique_ptr<ShardedOptimizer> make_native_optimizer(const Model& model, const ShardPlan& plan,
-                                                        std::int64_t rank, const StepConfig& config,
-                                                        std::int64_t threads) {
-  return std::make_unique<NativeCpuOptimizer>(model, plan, rank, config, threads);
+                                                        const StepConfig& config,
+                                                        std::int64_t threads,
+                                                        Communicator& communicator) {
+  return std::make_unique<NativeCpuOptimizer>(model, plan, config, threads, communicator);
 }
 
 }  // namespace stepscope::topologies

@@ -10,9 +10,10 @@
 
 namespace stepscope::topologies {
 
-/// As make_sharded_optimizer, for Subject::native.
+/// As make_sharded_optimizer, for Subject::native on Device::cpu.
 std::unique_ptr<ShardedOptimizer> make_native_optimizer(const Model& model, const ShardPlan& plan,
-                                                        std::int64_t rank, const StepConfig& config,
-                                                        std::int64_t threads);
+                                                        const StepConfig& config,
+                                                        std::int64_t threads,
+                                                        Communicator& communicator);
 
 }  // namespace stepscope::topologies

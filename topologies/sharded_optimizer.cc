@@ -28,16 +28,17 @@ std::int64_t ShardedOptimizer::bytes_moved() const {
 }
 
 std::unique_ptr<ShardedOptimizer> make_sharded_optimizer(const Model& model, const ShardPlan& plan,
-                                                         std::int64_t rank,
                                                          const StepConfig& config,
-                                                         std::int64_t threads) {
+                                                         std::int64_t threads,
+                                                         Communicator& communicator) {
+  const std::int64_t rank = communicator.rank();
   if (config.subject == Subject::torch) {
     return make_torch_optimizer(model, plan, rank, config, threads);
   }
 #ifdef STEPSCOPE_WITH_CUDA
   if (config.device == Device::cuda) return make_cuda_optimizer(model, plan, rank, config);
 #endif
-  return make_native_optimizer(model, plan, rank, config, threads);
+  return make_native_optimizer(model, plan, config, threads, communicator);
 }
 
 }  // namespace stepscope::topologies

@@ -4,12 +4,12 @@
 /// timed.
 ///
 /// Usage:
-///     auto optimizer = make_sharded_optimizer(model, plan, rank, config, threads);
+///     auto optimizer = make_sharded_optimizer(model, plan, config, threads, communicator);
 ///     optimizer->restart();   // synthetic parameters and gradients, zero state, step 0
 ///     optimizer->step();
 ///
-/// Caveats: the step is the optimizer's alone. Gradients are those after the reduction, as FSDP2
-/// hands them to the optimizer; nothing is gathered or scattered. Frozen parameters, parameters
+/// Caveats: the step is the optimizer's alone. Gradients are those after the reduction, as FSDP
+/// hands them to the optimizer; no unit is gathered or scattered. Frozen parameters, parameters
 /// without a gradient and empty shards are never stepped and have no state.
 
 #include <cstdint>
@@ -18,6 +18,7 @@
 #include <string_view>
 
 #include "kernels/shard_tensors.h"
+#include "topologies/communicator.h"
 #include "topologies/device_runtime.h"
 #include "topologies/model.h"
 #include "topologies/optimizer.h"
@@ -43,11 +44,20 @@ struct StepConfig {
   std::int64_t min_8bit_size = kMin8bitSize;
 };
 
-/// One stepped shard: which elements of which parameter it is, and its tensors.
+/// One contiguous piece that is stepped (step_layout.h): which elements of which parameters it is,
+/// and its tensors.
 struct OwnedShard {
-  std::size_t parameter = 0;  ///< index in the model
-  std::int64_t offset = 0;    ///< first element, in elements of the parameter
+  std::vector<Range> ranges;  ///< positions within the piece; elements in none are padding
   kernels::ShardTensors tensors;
+};
+
+/// One tensor as the topology hands it to the optimizer: what a training step reads and writes.
+/// Memory of the device.
+struct LocalView {
+  std::vector<Range> ranges;  ///< ascending in position; elements in none are padding
+  std::int64_t numel = 0;     ///< elements of the tensor, padding that the optimizer sees included
+  void* param = nullptr;
+  void* grad = nullptr;  ///< null where nothing is stepped
 };
 
 /// Bytes of the tensors that exist on this rank, read from their storage.
@@ -64,15 +74,18 @@ class ShardedOptimizer {
  public:
   virtual ~ShardedOptimizer() = default;
 
-  /// One optimizer step over all stepped shards of this rank. On a GPU the work may still be under
-  /// way when it returns: DeviceRuntime::synchronize() ends it.
+  /// One optimizer step over all stepped pieces of this rank; collective under `original`. On a GPU
+  /// the work may still be under way when it returns: DeviceRuntime::synchronize() ends it.
   virtual void step() = 0;
 
   /// Synthetic parameters and gradients (synthetic_values.h), zero state, step count 0.
   virtual void restart() = 0;
 
-  /// The stepped shards; `tensors.step` is the number of the last step.
+  /// The stepped pieces; `tensors.step` is the number of the last step.
   virtual std::span<const OwnedShard> shards() const = 0;
+
+  /// The local tensors, in the order of ShardPlan::local_tensors(rank).
+  virtual std::vector<LocalView> local_views() const = 0;
 
   virtual MeasuredBytes measured_bytes() const = 0;
 
@@ -83,11 +96,13 @@ class ShardedOptimizer {
   std::int64_t bytes_moved() const;
 };
 
-/// Allocates everything one rank needs. `threads` counts this rank's threads. Throws Error when a
-/// combination does not exist (libtorch has no 8-bit optimizer) or memory does not suffice.
+/// Allocates everything this rank needs. `threads` counts this rank's threads. Collective under the
+/// state policy `original`, whose steps exchange gradient fragments through `communicator`, which
+/// must outlive the optimizer. Throws Error when a combination does not exist (libtorch has no
+/// 8-bit optimizer) or memory does not suffice.
 std::unique_ptr<ShardedOptimizer> make_sharded_optimizer(const Model& model, const ShardPlan& plan,
-                                                         std::int64_t rank,
                                                          const StepConfig& config,
-                                                         std::int64_t threads);
+                                                         std::int64_t threads,
+                                                         Communicator& communicator);
 
 }  // namespace stepscope::topologies

@@ -115,9 +115,15 @@ class Reference {
     state2_.assign(numel * (fp32_state ? 4 : 1), std::byte{0});
     absmax1_.assign(blocks, 0);
     absmax2_.assign(blocks, 0);
-    const std::int64_t first = shard.offset + piece.first;
-    fill_parameter(tensors.dtype, param_.data(), shard.parameter, first, piece.numel);
-    fill_gradient(tensors.dtype, grad_.data(), shard.parameter, first, piece.numel);
+    for (const Range& range : shard.ranges) {
+      const std::int64_t begin = std::max(range.position, piece.first);
+      const std::int64_t end = std::min(range.position + range.numel, piece.first + piece.numel);
+      if (begin >= end) continue;
+      const auto place = (begin - piece.first) * kernels::element_bytes(tensors.dtype);
+      const std::int64_t first = range.offset + begin - range.position;
+      fill_parameter(tensors.dtype, param_.data() + place, range.parameter, first, end - begin);
+      fill_gradient(tensors.dtype, grad_.data() + place, range.parameter, first, end - begin);
+    }
     tensors.param = param_.data();
     tensors.grad = grad_.data();
     tensors.state1 = state1_.data();
@@ -173,12 +179,19 @@ class Reference {
 
   [[noreturn]] void fail(const std::string& what, const OwnedShard& shard, std::int64_t element,
                          const std::string& expected, const std::string& found) const {
+    std::string parameter = "(padding)";
+    std::int64_t place = element;
+    for (const Range& range : shard.ranges) {
+      if (element < range.position || element >= range.position + range.numel) continue;
+      parameter = model_.parameters[range.parameter].name;
+      place = range.offset + element - range.position;
+    }
     throw Error(std::string(optimizer_name(config_.optimizer)) +
                     " differs from the reference after " + std::to_string(kCheckedSteps) +
-                    " steps: " + what + " at element " + std::to_string(shard.offset + element) +
-                    " is " + found + ", expected " + expected,
+                    " steps: " + what + " at element " + std::to_string(place) + " is " + found +
+                    ", expected " + expected,
                 "nothing was timed; this is a defect of the subject or of its build",
-                {.rank = rank_, .parameter = model_.parameters[shard.parameter].name});
+                {.rank = rank_, .parameter = parameter});
   }
 
   void compare_bits(const std::string& what, const OwnedShard& shard, const Piece& piece,

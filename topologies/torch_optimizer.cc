@@ -66,6 +66,7 @@ class TorchOptimizer final : public ShardedOptimizer {
   }
 
   std::span<const OwnedShard> shards() const override { return storage_.shards(); }
+  std::vector<LocalView> local_views() const override { return storage_.local_views(); }
 
   MeasuredBytes measured_bytes() const override {
     MeasuredBytes bytes = storage_.measured_bytes();

@@ -369,7 +369,8 @@ def test_a_killed_rank_ends_the_others_and_leaves_no_complete_folder(victim, tmp
         other = job.wait(1 - victim, timeout=30)
         assert time.monotonic() - killed < 30
     assert other.code == 2
-    assert "peer" in other.err
+    assert one_line(other.err), other.err
+    assert f"no answer from peer rank {victim}" in other.err
     assert not folder.exists()
     assert json.loads((tmp_path / "run.incomplete" / "manifest.json").read_text())["status"] == (
         "incomplete"
@@ -387,6 +388,7 @@ def test_a_stopped_rank_ends_the_others_within_the_timeout(tmp_path):
         other = job.wait(0, timeout=30)
         assert time.monotonic() - stopped < 20
     assert other.code == 2
+    assert "no answer from peer rank 1" in other.err
     assert not folder.exists()
 
 

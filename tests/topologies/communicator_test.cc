@@ -73,6 +73,34 @@ TEST(Communicator, GathersTextsOfDifferentLengthsEmptyOnesIncluded) {
   }));
 }
 
+TEST(Communicator, AllToAllHandsPartsOfAnySizeToTheRightRank) {
+  EXPECT_TRUE(on_ranks(3, [](Communicator& communicator) {
+    // Rank s sends s + 2 r bytes, all of them 10 s + r, to rank r; rank 0 sends itself nothing.
+    const auto me = communicator.rank();
+    std::vector<std::byte> send;
+    std::vector<std::int64_t> send_bytes, receive_bytes;
+    std::vector<std::byte> expected;
+    for (std::int64_t peer = 0; peer < 3; ++peer) {
+      send_bytes.push_back(me + 2 * peer);
+      send.insert(send.end(), static_cast<std::size_t>(me + 2 * peer), std::byte(10 * me + peer));
+      receive_bytes.push_back(peer + 2 * me);
+      expected.insert(expected.end(), static_cast<std::size_t>(peer + 2 * me),
+                      std::byte(10 * peer + me));
+    }
+    std::vector<std::byte> receive(expected.size());
+    communicator.all_to_all(send, send_bytes, receive, receive_bytes);
+    return receive == expected;
+  }));
+}
+
+TEST(Communicator, AllToAllOfNothingIsStillACollective) {
+  EXPECT_TRUE(on_ranks(2, [](Communicator& communicator) {
+    const std::vector<std::int64_t> none(2);
+    communicator.all_to_all({}, none, {}, none);
+    return max_over_ranks(communicator, 1) == 1;
+  }));
+}
+
 TEST(Communicator, AFailureOnOneRankIsThrownOnAllWithThatRanksWords) {
   EXPECT_TRUE(on_ranks(3, [](Communicator& communicator) {
     try {

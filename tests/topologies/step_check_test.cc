@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <functional>
 
-#include "lone_communicator.h"
+#include "thread_world.h"
 #include "topologies/planned_bytes.h"
 
 namespace stepscope::topologies {
@@ -46,6 +46,7 @@ class Spoiled final : public ShardedOptimizer {
   }
   void restart() override { inner_.restart(); }
   std::span<const OwnedShard> shards() const override { return inner_.shards(); }
+  std::vector<LocalView> local_views() const override { return inner_.local_views(); }
   MeasuredBytes measured_bytes() const override { return inner_.measured_bytes(); }
 
  private:
@@ -55,6 +56,9 @@ class Spoiled final : public ShardedOptimizer {
   void* kernels::ShardTensors::* tensor_;
 };
 
+/// A world of one rank, for what is not about communication.
+void alone(const std::function<void(Communicator&)>& body) { ThreadWorld(1).run(body); }
+
 class StepCheckOfEveryCase : public testing::TestWithParam<std::tuple<Optimizer, DType>> {};
 
 TEST_P(StepCheckOfEveryCase, ARightOptimizerPassesAndIsLeftRestarted) {
@@ -62,15 +66,16 @@ TEST_P(StepCheckOfEveryCase, ARightOptimizerPassesAndIsLeftRestarted) {
   const StepConfig config = config_of(which, dtype);
   const Model model = small_model();
   const auto plan = ShardPlan::make(model, Topology::fsdp2, 1);
-  const auto optimizer = make_sharded_optimizer(model, plan, 0, config, 1);
-  LoneCommunicator lone;
-  const auto runtime = open_device(Device::cpu, 0);
-  const StepCheck check = check_against_reference(*optimizer, config, model, *runtime, lone);
-  EXPECT_FALSE(check.difference.has_value()) << check.difference->what();
-  if (config.subject == Subject::native) {
-    EXPECT_EQ(check.checked, "reference: all elements, 2 steps, every bit");
-  }
-  for (const OwnedShard& shard : optimizer->shards()) EXPECT_EQ(shard.tensors.step, 0);
+  alone([&](Communicator& lone) {
+    const auto optimizer = make_sharded_optimizer(model, plan, config, 1, lone);
+    const auto runtime = open_device(Device::cpu, 0);
+    const StepCheck check = check_against_reference(*optimizer, config, model, *runtime, lone);
+    EXPECT_FALSE(check.difference.has_value()) << check.difference->what();
+    if (config.subject == Subject::native) {
+      EXPECT_EQ(check.checked, "reference: all elements, 2 steps, every bit");
+    }
+    for (const OwnedShard& shard : optimizer->shards()) EXPECT_EQ(shard.tensors.step, 0);
+  });
 }
 
 TEST_P(StepCheckOfEveryCase, MeasuredBytesArePlannedBytesOnEveryRank) {
@@ -79,15 +84,16 @@ TEST_P(StepCheckOfEveryCase, MeasuredBytesArePlannedBytesOnEveryRank) {
   const Model model = small_model();
   for (const std::int64_t world_size : {1, 2, 3, 40}) {
     const auto plan = ShardPlan::make(model, Topology::fsdp2, world_size);
-    for (std::int64_t rank = 0; rank < world_size; ++rank) {
-      const auto optimizer = make_sharded_optimizer(model, plan, rank, config, 1);
+    ThreadWorld(world_size).run([&](Communicator& communicator) {
+      const auto optimizer = make_sharded_optimizer(model, plan, config, 1, communicator);
       const MeasuredBytes measured = optimizer->measured_bytes();
-      const PlannedBytes planned = planned_bytes(model, plan, rank, which, dtype);
+      const PlannedBytes planned =
+          planned_bytes(model, plan, communicator.rank(), config.optimizer, config.dtype);
       EXPECT_EQ(measured.parameter, planned.parameter);
       EXPECT_EQ(measured.gradient, planned.gradient);
       EXPECT_EQ(measured.moment, planned.moment);
       EXPECT_EQ(measured.state(), planned.state());
-    }
+    });
   }
 }
 
@@ -100,35 +106,37 @@ TEST(StepCheck, OneWrongBitOfAnyTensorIsFoundAndNamed) {
   const StepConfig config = config_of(Optimizer::AdamW8bit, DType::fp32);
   const Model model = small_model();
   const auto plan = ShardPlan::make(model, Topology::fsdp2, 1);
-  const auto optimizer = make_sharded_optimizer(model, plan, 0, config, 1);
-  LoneCommunicator lone;
-  const auto runtime = open_device(Device::cpu, 0);
-  const std::tuple<void* kernels::ShardTensors::*, std::int64_t, const char*> spoils[] = {
-      {&kernels::ShardTensors::param, 4 * 8480, "parameter at element 8480"},
-      {&kernels::ShardTensors::state1, 300, "state1 at element 300"},
-      {&kernels::ShardTensors::state2, 8480, "state2 at element 8480"}};
-  for (const auto& [tensor, byte, words] : spoils) {
-    Spoiled spoiled(*optimizer, 0, byte, tensor);
-    const StepCheck check = check_against_reference(spoiled, config, model, *runtime, lone);
-    ASSERT_TRUE(check.difference.has_value()) << words;
-    const std::string message = check.difference->what();
-    EXPECT_NE(message.find("rank 0: parameter a"), std::string::npos) << message;
-    EXPECT_NE(message.find(words), std::string::npos) << message;
-  }
+  alone([&](Communicator& lone) {
+    const auto optimizer = make_sharded_optimizer(model, plan, config, 1, lone);
+    const auto runtime = open_device(Device::cpu, 0);
+    const std::tuple<void* kernels::ShardTensors::*, std::int64_t, const char*> spoils[] = {
+        {&kernels::ShardTensors::param, 4 * 8480, "parameter at element 8480"},
+        {&kernels::ShardTensors::state1, 300, "state1 at element 300"},
+        {&kernels::ShardTensors::state2, 8480, "state2 at element 8480"}};
+    for (const auto& [tensor, byte, words] : spoils) {
+      Spoiled spoiled(*optimizer, 0, byte, tensor);
+      const StepCheck check = check_against_reference(spoiled, config, model, *runtime, lone);
+      ASSERT_TRUE(check.difference.has_value()) << words;
+      const std::string message = check.difference->what();
+      EXPECT_NE(message.find("rank 0: parameter a"), std::string::npos) << message;
+      EXPECT_NE(message.find(words), std::string::npos) << message;
+    }
+  });
 }
 
 TEST(StepCheck, LibtorchBeyondAFewUnitsInTheLastPlaceIsFound) {
   const StepConfig config = config_of(Optimizer::AdamW, DType::fp32);
   const Model model = small_model();
   const auto plan = ShardPlan::make(model, Topology::fsdp2, 1);
-  const auto optimizer = make_sharded_optimizer(model, plan, 0, config, 1);
-  LoneCommunicator lone;
-  const auto runtime = open_device(Device::cpu, 0);
-  // Bit 0 of byte 1 is 256 units of the second moment.
-  Spoiled spoiled(*optimizer, 2, 4 * 4095 + 1, &kernels::ShardTensors::state2);
-  const StepCheck check = check_against_reference(spoiled, config, model, *runtime, lone);
-  ASSERT_TRUE(check.difference.has_value());
-  EXPECT_NE(std::string(check.difference->what()).find("parameter b"), std::string::npos);
+  alone([&](Communicator& lone) {
+    const auto optimizer = make_sharded_optimizer(model, plan, config, 1, lone);
+    const auto runtime = open_device(Device::cpu, 0);
+    // Bit 0 of byte 1 is 256 units of the second moment.
+    Spoiled spoiled(*optimizer, 2, 4 * 4095 + 1, &kernels::ShardTensors::state2);
+    const StepCheck check = check_against_reference(spoiled, config, model, *runtime, lone);
+    ASSERT_TRUE(check.difference.has_value());
+    EXPECT_NE(std::string(check.difference->what()).find("parameter b"), std::string::npos);
+  });
 }
 
 }  // namespace
