@@ -1,7 +1,7 @@
-// Purpose: decoding and encoding of 8-bit states, 128 elements at a time, with the byte permutations
-// of AVX-512 VBMI. Included by kernels/simd_blocks.cc, once, for that target alone.
+// Purpose: decoding and encoding of 8-bit states, 128 elements at a time, with the byte
+// permutations of AVX-512 VBMI. Included by kernels/simd_blocks.cc, once, for that target alone.
 //
-// Usage and what encode() may be given: see kernels/codec_gather-inl.h.
+// Usage and what encode() may be given: see kernels/codec_lookup-inl.h.
 //
 // Caveats: on Zen 5 a permutation of 128 bytes takes half a cycle and a gather of 16 numbers
 // 12.5 cycles, which is why nothing here gathers. The tables are those of kernels/byte_tables.h.

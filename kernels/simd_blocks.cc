@@ -31,48 +31,99 @@ namespace hn = hwy::HWY_NAMESPACE;
 using F = hn::ScalableTag<float>;
 using U = hn::RebindToUnsigned<F>;
 using U8 = hn::Rebind<std::uint8_t, F>;
-using U16 = hn::Rebind<std::uint16_t, F>;
 using F16 = hn::Rebind<hwy::float16_t, F>;
 using VF = hn::Vec<F>;
 using VU = hn::Vec<U>;
 using I = hn::RebindToSigned<F>;
 constexpr std::int64_t kLanes = static_cast<std::int64_t>(hn::MaxLanes(F()));
 
-/// kLanes elements of a parameter or gradient, from element i on.
-template <DType dtype>
-HWY_INLINE VF load(const void* base, std::int64_t i) {
-  if constexpr (dtype == DType::fp32) {
-    return hn::LoadU(F(), static_cast<const float*>(base) + i);
-  } else if constexpr (dtype == DType::bf16) {
-    const auto bits = hn::LoadU(U16(), static_cast<const std::uint16_t*>(base) + i);
-    return hn::BitCast(F(), hn::ShiftLeft<16>(hn::PromoteTo(U(), bits)));
-  } else {
-    return hn::PromoteTo(F(), hn::LoadU(F16(), static_cast<const hwy::float16_t*>(base) + i));
-  }
-}
-
-template <DType dtype>
-HWY_INLINE void store(void* base, std::int64_t i, VF value) {
-  if constexpr (dtype == DType::fp32) {
-    hn::StoreU(value, F(), static_cast<float*>(base) + i);
-  } else if constexpr (dtype == DType::bf16) {
-    const VU bits = hn::BitCast(U(), value);
-    const VU odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(U(), 1));
-    const VU rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(U(), 0x7fff))));
-    const VU result =
-        hn::IfThenElse(hn::RebindMask(U(), hn::IsNaN(value)), hn::Set(U(), 0xffff), rounded);
-    hn::StoreU(hn::DemoteTo(U16(), hn::BitCast(hn::RebindToSigned<U>(), result)), U16(),
-               static_cast<std::uint16_t*>(base) + i);
-  } else {
-    hn::StoreU(hn::DemoteTo(F16(), value), F16(), static_cast<hwy::float16_t*>(base) + i);
-  }
-}
-
 #if HWY_TARGET == HWY_AVX3_DL
 #include "kernels/codec_vbmi-inl.h"
 #else
-#include "kernels/codec_gather-inl.h"
+#include "kernels/codec_lookup-inl.h"
 #endif
+
+/// Two vectors of consecutive bf16 numbers. Unpacking words works within 128-bit lanes, so the
+/// quarters (eighths) are first put where that gives the elements in order.
+HWY_INLINE void load_bf16(const std::uint16_t* base, VF out[2]) {
+#if HWY_TARGET == HWY_AVX2
+  const __m256i stored = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(base));
+  const __m256i words = _mm256_permute4x64_epi64(stored, 0xd8);
+  const __m256i zero = _mm256_setzero_si256();
+  out[0] = VF{_mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, words))};
+  out[1] = VF{_mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, words))};
+#else
+  const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+  const __m512i words = _mm512_permutexvar_epi64(order, _mm512_loadu_si512(base));
+  const __m512i zero = _mm512_setzero_si512();
+  out[0] = VF{_mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, words))};
+  out[1] = VF{_mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, words))};
+#endif
+}
+
+/// The number rounded to bf16 in the upper 16 bits; the lower ones are arbitrary.
+HWY_INLINE VU round_to_bf16(VF value) {
+  const VU bits = hn::BitCast(U(), value);
+  const VU odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(U(), 1));
+  const VU rounded = hn::Add(bits, hn::Add(odd, hn::Set(U(), 0x7fff)));
+  return hn::IfThenElse(hn::RebindMask(U(), hn::IsNaN(value)), hn::Set(U(), 0xffffffffu), rounded);
+}
+
+HWY_INLINE void store_bf16(const VF values[2], std::uint16_t* base) {
+  const VU first = round_to_bf16(values[0]);
+  const VU second = round_to_bf16(values[1]);
+#if HWY_TARGET == HWY_AVX2
+  const __m256i words =
+      _mm256_packus_epi32(_mm256_srli_epi32(first.raw, 16), _mm256_srli_epi32(second.raw, 16));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(base), _mm256_permute4x64_epi64(words, 0xd8));
+#else
+  alignas(64) static constexpr std::array<std::uint16_t, 32> kUpper = [] {
+    std::array<std::uint16_t, 32> order{};
+    for (std::size_t i = 0; i < 32; ++i) order[i] = static_cast<std::uint16_t>(2 * i + 1);
+    return order;
+  }();
+  _mm512_storeu_si512(
+      base, _mm512_permutex2var_epi16(first.raw, _mm512_load_si512(kUpper.data()), second.raw));
+#endif
+}
+
+/// A group of a parameter or gradient, from element i on.
+template <DType dtype>
+HWY_INLINE void load(const void* base, std::int64_t i, VF out[kVectors]) {
+  if constexpr (dtype == DType::bf16) {
+    for (std::int64_t k = 0; k < kVectors; k += 2) {
+      load_bf16(static_cast<const std::uint16_t*>(base) + i + k * kLanes, out + k);
+    }
+  } else {
+    for (std::int64_t k = 0; k < kVectors; ++k) {
+      const std::int64_t at = i + k * kLanes;
+      if constexpr (dtype == DType::fp32) {
+        out[k] = hn::LoadU(F(), static_cast<const float*>(base) + at);
+      } else {
+        const auto* halves = static_cast<const hwy::float16_t*>(base);
+        out[k] = hn::PromoteTo(F(), hn::LoadU(F16(), halves + at));
+      }
+    }
+  }
+}
+
+template <DType dtype>
+HWY_INLINE void store(const VF values[kVectors], void* base, std::int64_t i) {
+  if constexpr (dtype == DType::bf16) {
+    for (std::int64_t k = 0; k < kVectors; k += 2) {
+      store_bf16(values + k, static_cast<std::uint16_t*>(base) + i + k * kLanes);
+    }
+  } else {
+    for (std::int64_t k = 0; k < kVectors; ++k) {
+      const std::int64_t at = i + k * kLanes;
+      if constexpr (dtype == DType::fp32) {
+        hn::StoreU(values[k], F(), static_cast<float*>(base) + at);
+      } else {
+        hn::StoreU(hn::DemoteTo(F16(), values[k]), F16(), static_cast<hwy::float16_t*>(base) + at);
+      }
+    }
+  }
+}
 
 /// p * decay + step_size * sign(direction)
 HWY_INLINE VF lion_param(VF p, VF decay, VF step_size, VF direction) {
@@ -116,7 +167,8 @@ constexpr std::int64_t kPrefetchElements = STEPSCOPE_PD * kBlockSize;
 /// The address may lie beyond the tensor: a prefetch reads nothing and cannot fault.
 HWY_INLINE void prefetch(const void* base, std::int64_t i, std::int64_t element_size,
                          std::int64_t count) {
-  const auto address = reinterpret_cast<std::uintptr_t>(base) + static_cast<std::uintptr_t>((i + kPrefetchElements) * element_size);
+  const auto address = reinterpret_cast<std::uintptr_t>(base) +
+                       static_cast<std::uintptr_t>((i + kPrefetchElements) * element_size);
   for (std::int64_t byte = 0; byte < count * element_size; byte += 64) {
     __builtin_prefetch(reinterpret_cast<const void*>(address + static_cast<std::uintptr_t>(byte)));
   }
@@ -176,15 +228,16 @@ class AdamW8bit {
       prefetch(grad, first + at, element_bytes(dtype), kGroup);
       prefetch(codes1, at, 1, kGroup);
       prefetch(codes2, at, 1, kGroup);
+      VF g[kVectors];
       VF m[kVectors];
       VF v[kVectors];
+      load<dtype>(grad, first + at, g);
       codec1_.decode(codes1 + at, m);
       codec2_.decode(codes2 + at, v);
       for (std::int64_t k = 0; k < kVectors; ++k) {
         const std::int64_t i = at + k * kLanes;
-        const VF g = load<dtype>(grad, first + i);
-        m[k] = adamw_moment1(c, g, hn::Mul(m[k], absmax1));
-        v[k] = adamw_moment2(c, g, hn::Mul(v[k], absmax2));
+        m[k] = adamw_moment1(c, g[k], hn::Mul(m[k], absmax1));
+        v[k] = adamw_moment2(c, g[k], hn::Mul(v[k], absmax2));
         hn::Store(m[k], F(), work.m + i);
         hn::Store(v[k], F(), work.v + i);
         largest1 = hn::Max(largest1, hn::BitCast(U(), hn::Abs(m[k])));
@@ -209,17 +262,19 @@ class AdamW8bit {
     const VF inverse2 = hn::Set(F(), inverse_of(work.bits2));
     for (std::int64_t at = 0; at < kBlockSize; at += kGroup) {
       prefetch(param, first + at, element_bytes(dtype), kGroup);
+      VF p[kVectors];
       VF m[kVectors];
       VF v[kVectors];
+      load<dtype>(param, first + at, p);
       for (std::int64_t k = 0; k < kVectors; ++k) {
         const std::int64_t i = at + k * kLanes;
         m[k] = hn::Load(F(), work.m + i);
         v[k] = hn::Load(F(), work.v + i);
         const VF denominator = hn::Add(hn::Div(hn::Sqrt(v[k]), c.correction2), c.epsilon);
         const VF change = hn::Div(hn::Mul(c.step_size, m[k]), denominator);
-        const VF p = load<dtype>(param, first + i);
-        store<dtype>(param, first + i, hn::Add(hn::Mul(p, c.decay), change));
+        p[k] = hn::Add(hn::Mul(p[k], c.decay), change);
       }
+      store<dtype>(p, param, first + at);
       codec1_.encode(m, inverse1, codes1 + at);
       codec2_.encode(v, inverse2, codes2 + at);
     }
@@ -257,13 +312,15 @@ class Lion8bit {
     for (std::int64_t at = 0; at < kBlockSize; at += kGroup) {
       prefetch(grad, first + at, element_bytes(dtype), kGroup);
       prefetch(codes, at, 1, kGroup);
+      VF g[kVectors];
       VF old[kVectors];
+      load<dtype>(grad, first + at, g);
       codec_.decode(codes + at, old);
       for (std::int64_t k = 0; k < kVectors; ++k) {
         const std::int64_t i = at + k * kLanes;
         old[k] = hn::Mul(old[k], absmax);
         hn::Store(old[k], F(), work.old + i);
-        const VF m = lion_moment(c, load<dtype>(grad, first + i), old[k]);
+        const VF m = lion_moment(c, g[k], old[k]);
         largest = hn::Max(largest, hn::BitCast(U(), hn::Abs(m)));
       }
     }
@@ -282,16 +339,18 @@ class Lion8bit {
     const VF inverse = hn::Set(F(), inverse_of(work.bits));
     for (std::int64_t at = 0; at < kBlockSize; at += kGroup) {
       prefetch(param, first + at, element_bytes(dtype), kGroup);
+      VF g[kVectors];
+      VF p[kVectors];
       VF m[kVectors];
+      load<dtype>(grad, first + at, g);
+      load<dtype>(param, first + at, p);
       for (std::int64_t k = 0; k < kVectors; ++k) {
-        const std::int64_t i = at + k * kLanes;
-        const VF g = load<dtype>(grad, first + i);
-        const VF old = hn::Load(F(), work.old + i);
-        const VF direction = hn::Add(hn::Mul(old, c.beta1), hn::Mul(g, c.one_minus_beta1));
-        const VF p = load<dtype>(param, first + i);
-        store<dtype>(param, first + i, lion_param(p, c.decay, c.step_size, direction));
-        m[k] = lion_moment(c, g, old);
+        const VF old = hn::Load(F(), work.old + at + k * kLanes);
+        const VF direction = hn::Add(hn::Mul(old, c.beta1), hn::Mul(g[k], c.one_minus_beta1));
+        p[k] = lion_param(p[k], c.decay, c.step_size, direction);
+        m[k] = lion_moment(c, g[k], old);
       }
+      store<dtype>(p, param, first + at);
       codec_.encode(m, inverse, codes + at);
     }
     finish(work.bits, codes, s_.absmax1 + block);
@@ -322,17 +381,25 @@ template <DType dtype>
 void adamw_fp32(const Coefficients& coefficients, const ShardTensors& s, std::int64_t begin,
                 std::int64_t end) {
   const Scalars c = broadcast(coefficients);
-  auto* ms = static_cast<float*>(s.state1);
-  auto* vs = static_cast<float*>(s.state2);
-  for (std::int64_t i = begin * kBlockSize; i < end * kBlockSize; i += kLanes) {
-    const VF g = load<dtype>(s.grad, i);
-    const VF m = adamw_moment1(c, g, hn::LoadU(F(), ms + i));
-    const VF v = adamw_moment2(c, g, hn::LoadU(F(), vs + i));
-    hn::StoreU(m, F(), ms + i);
-    hn::StoreU(v, F(), vs + i);
-    const VF direction = hn::Div(m, hn::Add(hn::Sqrt(v), c.epsilon));
-    const VF p = hn::Mul(load<dtype>(s.param, i), c.decay);
-    store<dtype>(s.param, i, hn::MulAdd(direction, c.step_size, p));
+  void* const param = s.param;
+  const void* const grad = s.grad;
+  auto* const ms = static_cast<float*>(s.state1);
+  auto* const vs = static_cast<float*>(s.state2);
+  for (std::int64_t at = begin * kBlockSize; at < end * kBlockSize; at += kGroup) {
+    VF g[kVectors];
+    VF p[kVectors];
+    load<dtype>(grad, at, g);
+    load<dtype>(param, at, p);
+    for (std::int64_t k = 0; k < kVectors; ++k) {
+      const std::int64_t i = at + k * kLanes;
+      const VF m = adamw_moment1(c, g[k], hn::LoadU(F(), ms + i));
+      const VF v = adamw_moment2(c, g[k], hn::LoadU(F(), vs + i));
+      hn::StoreU(m, F(), ms + i);
+      hn::StoreU(v, F(), vs + i);
+      const VF direction = hn::Div(m, hn::Add(hn::Sqrt(v), c.epsilon));
+      p[k] = hn::MulAdd(direction, c.step_size, hn::Mul(p[k], c.decay));
+    }
+    store<dtype>(p, param, at);
   }
 }
 
@@ -340,14 +407,22 @@ template <DType dtype>
 void lion_fp32(const Coefficients& coefficients, const ShardTensors& s, std::int64_t begin,
                std::int64_t end) {
   const Scalars c = broadcast(coefficients);
-  auto* ms = static_cast<float*>(s.state1);
-  for (std::int64_t i = begin * kBlockSize; i < end * kBlockSize; i += kLanes) {
-    const VF g = load<dtype>(s.grad, i);
-    const VF old = hn::LoadU(F(), ms + i);
-    const VF direction = adamw_moment1(c, g, old);
-    const VF p = load<dtype>(s.param, i);
-    store<dtype>(s.param, i, lion_param(p, c.decay, c.step_size, direction));
-    hn::StoreU(lion_moment(c, g, old), F(), ms + i);
+  void* const param = s.param;
+  const void* const grad = s.grad;
+  auto* const ms = static_cast<float*>(s.state1);
+  for (std::int64_t at = begin * kBlockSize; at < end * kBlockSize; at += kGroup) {
+    VF g[kVectors];
+    VF p[kVectors];
+    load<dtype>(grad, at, g);
+    load<dtype>(param, at, p);
+    for (std::int64_t k = 0; k < kVectors; ++k) {
+      const std::int64_t i = at + k * kLanes;
+      const VF old = hn::LoadU(F(), ms + i);
+      const VF direction = adamw_moment1(c, g[k], old);
+      p[k] = lion_param(p[k], c.decay, c.step_size, direction);
+      hn::StoreU(lion_moment(c, g[k], old), F(), ms + i);
+    }
+    store<dtype>(p, param, at);
   }
 }
 
