@@ -19,6 +19,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 
 #include "kernels/code_tables.h"
 #include "kernels/element.h"
@@ -72,7 +73,7 @@ STEPSCOPE_HOST_DEVICE float power(float base, std::int64_t exponent) {
 STEPSCOPE_HOST_DEVICE StepScalars step_scalars(const RoundedHyperparameters& h, std::int64_t step) {
   const float c1 = sub_rn(1.0f, power(h.beta1, step));
   const float c2 = sqrt_rn(sub_rn(1.0f, power(h.beta2, step)));
-  StepScalars s;
+  StepScalars s{};
   s.beta1 = h.beta1;
   s.one_minus_beta1 = sub_rn(1.0f, h.beta1);
   s.beta2 = h.beta2;
@@ -222,7 +223,7 @@ struct RankTable {
       if (code < 255 && border_bits(codes, code) < end) {
         entry += end - border_bits(codes, code);
         if (code + 1 < 255 && border_bits(codes, code + 1) < end) {
-          throw "two borders in one bin: more mantissa bits are needed";
+          throw std::logic_error("two borders in one bin: more mantissa bits are needed");
         }
       }
       entries[bin] = entry - first;

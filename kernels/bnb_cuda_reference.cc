@@ -48,7 +48,7 @@ void step_8bit_block(Algorithm algorithm, const StepScalars& s, const ShardTenso
   const bool adam = algorithm == Algorithm::AdamW;
   const std::int64_t first = block * kBlockSize;
   const std::int64_t valid = std::min(kBlockSize, t.numel - first);
-  std::array<float, kBlock> m;
+  std::array<float, kBlock> m{};
   std::array<float, kBlock> v{};
   for (std::int64_t lane = 0; lane < kBlockSize; ++lane) {
     const std::int64_t i = first + lane;
