@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/parse.h"
 #include "core/program.h"
 #include "topologies/load_model.h"
 #include "topologies/plan_summary.h"
@@ -29,6 +30,8 @@ using topologies::PlannedBytes;
 using topologies::PlanSummary;
 using topologies::ShardPlan;
 using topologies::Topology;
+
+constexpr std::int64_t kMaxRanks = std::int64_t{1} << 62;
 
 struct Options {
   std::string model = "gpt2";
@@ -67,6 +70,10 @@ std::optional<Options> parse(int argc, const char* const* argv) {
   std::string optimizer = "AdamW8bit";
   std::string policy = "global";
   std::string dtype;
+  // As text: CLI11 takes 2^63 for 2^63 - 1 and says nothing.
+  std::string world_size = "1";
+  std::string replicas = "1";
+  std::string min_8bit_size = std::to_string(topologies::kMin8bitSize);
   bool version = false;
   CLI::App app("Plans what every rank of a job will hold, without allocating it.", "plan_state");
   app.footer(footer());
@@ -76,16 +83,14 @@ std::optional<Options> parse(int argc, const char* const* argv) {
   auto* wrap_option = app.add_option(
       "--wrap", wrap,
       "units of fsdp1: per-parameter, per-module (default), whole-model, or a .json list of units");
-  auto* replicas_option =
-      app.add_option("--replicas", options.plan.replicas,
-                     "copies that hsdp keeps (default 1); world size = replicas x shards");
-  app.add_option("--world-size", options.plan.world_size, "ranks (default 1)");
+  auto* replicas_option = app.add_option(
+      "--replicas", replicas, "copies that hsdp keeps (default 1); world size = replicas x shards");
+  app.add_option("--world-size", world_size, "ranks (default 1)");
   app.add_option("--optimizer", optimizer, "AdamW8bit (default), Lion8bit or AdamW");
   app.add_option("--state-policy", policy, "local, global (default) or original");
   app.add_option("--dtype", dtype, "fp32, bf16 or fp16 for all parameters (default: the model's)");
-  app.add_option("--min-8bit-size", options.state.min_8bit_size,
-                 "below this many elements state is FP32 (default 4096)")
-      ->check(CLI::NonNegativeNumber);
+  app.add_option("--min-8bit-size", min_8bit_size,
+                 "below this many elements state is FP32 (default 4096)");
   app.add_flag("--ranks", options.ranks, "also a row for every rank");
   app.add_flag("--json", options.json, "JSON instead of a table");
   app.add_flag("--version", version, "print version and commit");
@@ -102,6 +107,10 @@ std::optional<Options> parse(int argc, const char* const* argv) {
     return std::nullopt;
   }
   options.plan.topology = topologies::parse_topology(topology);
+  options.plan.world_size = parse_int("--world-size", world_size, 1, kMaxRanks);
+  options.plan.replicas = parse_int("--replicas", replicas, 1, kMaxRanks);
+  options.state.min_8bit_size =
+      parse_int("--min-8bit-size", min_8bit_size, 0, topologies::kMaxModelNumel);
   options.state.optimizer = topologies::parse_optimizer(optimizer);
   options.state.policy = topologies::parse_state_policy(policy);
   if (!dtype.empty()) options.state.dtype = topologies::parse_dtype(dtype);

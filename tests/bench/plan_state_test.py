@@ -1,0 +1,266 @@
+"""plan_state, as a user runs it: figures, errors, and bounded time and memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+from pathlib import Path
+
+import pytest
+
+BIN = Path(os.environ["STEPSCOPE_BIN"])
+LLAMA = "llama-3.1-405b"
+LLAMA_NUMEL = 405_853_388_800
+A_MILLION = 1 << 20
+MEMORY_LIMIT = 200_000_000
+CPU_LIMIT_S = (
+    20  # far above the fraction of a second that it takes, for sanitizers and busy machines
+)
+
+
+def limit() -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
+
+
+def run(*arguments: str | int | Path, preexec=limit) -> subprocess.CompletedProcess:
+    words = [BIN / "plan_state", *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=120, preexec_fn=preexec)
+
+
+def plan(*arguments: str | int | Path) -> dict:
+    done = run(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+def error(*arguments: str | int | Path) -> str:
+    done = run(*arguments)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1, done.stderr
+    return done.stderr.removeprefix("plan_state: ").rstrip("\n")
+
+
+def model_of(tmp_path: Path, *parameters: dict) -> Path:
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(list(parameters)))
+    return path
+
+
+EVERY_TOPOLOGY = [
+    ["ddp"],
+    ["fsdp2"],
+    ["hsdp", "--replicas", 64],
+    ["fsdp1", "--wrap", "per-parameter"],
+    ["fsdp1", "--wrap", "per-module"],
+    ["fsdp1", "--wrap", "whole-model"],
+]
+
+
+def case_name(words: list) -> str:
+    return "-".join(str(w).removeprefix("--") for w in words)
+
+
+def is_sanitized() -> bool:
+    """AddressSanitizer reserves terabytes of address space: no limit on that can be set."""
+    return b"__asan_init" in (BIN / "plan_state").read_bytes()
+
+
+@pytest.mark.parametrize("policy", ["local", "global", "original"])
+@pytest.mark.parametrize("topology", EVERY_TOPOLOGY, ids=case_name)
+def test_a_million_ranks_of_llama_405b_fit_in_200_mb(topology: list, policy: str) -> None:
+    def limit_memory() -> None:
+        limit()
+        if not is_sanitized():
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
+
+    words = ["--model", LLAMA, "--world-size", A_MILLION, "--state-policy", policy, "--json"]
+    done = run(*words, "--topology", *topology, preexec=limit_memory)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    copies = found["replicas"]
+    assert found["a_rank"]["local_numel"]["total"] == LLAMA_NUMEL * copies
+    state = found["a_rank"]["state_bytes"]
+    assert state["min"] <= state["total"] / A_MILLION <= state["max"]
+    assert state["total"] >= 2 * LLAMA_NUMEL * copies
+
+
+def test_more_ranks_take_no_more_time() -> None:
+    """2^40 ranks: a loop over them would end at the limit."""
+    for policy in ("global", "original"):
+        words = ["--model", LLAMA, "--world-size", 1 << 40, "--state-policy", policy]
+        found = plan(*words, "--topology", "fsdp1", "--wrap", "whole-model")
+        assert found["a_rank"]["local_numel"]["total"] == LLAMA_NUMEL
+
+
+def test_ranks_add_up_to_the_summary() -> None:
+    for topology in (["fsdp2"], ["hsdp", "--replicas", 3], ["ddp"], ["fsdp1"]):
+        words = ["--model", "tiny", "--world-size", 12, "--state-policy", "original"]
+        found = plan(*words, "--topology", *topology, "--ranks")
+        ranks = found["ranks"]
+        assert [r["rank"] for r in ranks] == list(range(12))
+        for column, extent in found["a_rank"].items():
+            values = [r[column] for r in ranks]
+            assert (extent["min"], extent["max"]) == (min(values), max(values)), column
+            assert extent["total"] == sum(values), column
+            mean = sum(values) / 12
+            assert extent["imbalance"] == pytest.approx(max(values) / mean if mean else 1)
+
+
+def test_the_table_says_what_the_json_says() -> None:
+    words = ["--model", "tiny", "--world-size", 3, "--state-policy", "original", "--ranks"]
+    text = run(*words).stdout
+    found = plan(*words)
+    head, summary, ranks = text.split("\n\n")
+    assert head.splitlines() == [
+        "tiny: 929664 parameters in 53 tensors, 3 ranks, fsdp2",
+        "AdamW8bit, state policy original, the model's dtypes, extra collectives a step: 1",
+    ]
+    rows = {line.split()[0]: line.split()[1:4] for line in summary.splitlines()[1:]}
+    for column, extent in found["a_rank"].items():
+        assert rows[column] == [str(extent[k]) for k in ("min", "max", "total")]
+    assert len(rows) == len(found["a_rank"])
+    assert len({len(line) for line in summary.splitlines()}) == 1, "columns are aligned"
+    lines = [line.split() for line in ranks.splitlines()]
+    assert lines[0] == list(found["ranks"][0])
+    assert lines[1:] == [[str(v) for v in r.values()] for r in found["ranks"]]
+
+
+# Known from bug reports and measured on bitsandbytes (state: two moments and 2048 bytes of tables).
+def test_state_of_8_bit_and_of_small_parameters(tmp_path: Path) -> None:
+    for n, size, expected in ((3, 8192, 3 * 16_640 + 2048), (3, 2048, 3 * 16_384)):
+        model = model_of(tmp_path, *[{"name": f"w{i}", "shape": [size]} for i in range(n)])
+        found = plan("--model", model)["a_rank"]
+        assert found["state_bytes"]["total"] == expected
+        assert found["numel_8bit"]["total"] == (n * size if size > 4096 else 0)
+        assert found["numel_fp32"]["total"] == (0 if size > 4096 else n * size)
+
+
+def test_precision_follows_the_layout_under_local_alone(tmp_path: Path) -> None:
+    model = model_of(tmp_path, {"name": "w", "shape": [6, 1024]})
+    for policy, sharded in (("local", 0), ("global", 6144), ("original", 6144)):
+        words = ["--model", model, "--topology", "hsdp", "--world-size", 2]
+        words += ["--state-policy", policy]
+        eight_bit = [plan(*words, "--replicas", r)["a_rank"]["numel_8bit"] for r in (2, 1)]
+        assert eight_bit[0]["total"] == 2 * 6144
+        assert eight_bit[1]["total"] == sharded
+
+
+def test_uneven_rows_are_counted_once(tmp_path: Path) -> None:
+    model = model_of(tmp_path, {"name": "w", "shape": [1601, 1280]})
+    found = plan("--model", model, "--world-size", 4, "--ranks")
+    assert [r["local_numel"] for r in found["ranks"]] == [513_280] * 3 + [509_440]
+    blocks = [(r["state_bytes"] - 2048 - 2 * r["local_numel"]) // 8 for r in found["ranks"]]
+    assert blocks == [2005, 2005, 2005, 1990]
+
+
+def test_empty_shards_hold_nothing_and_break_no_figure(tmp_path: Path) -> None:
+    model = model_of(tmp_path, {"name": "w", "shape": [18, 64]}, {"name": "v", "shape": [2, 64]})
+    found = plan("--model", model, "--world-size", 8, "--ranks")
+    assert [r["empty_shards"] for r in found["ranks"]] == [0, 0, 1, 1, 1, 1, 2, 2]
+    assert [r["state_bytes"] for r in found["ranks"][6:]] == [0, 0]
+    everything = json.dumps(found)
+    assert "NaN" not in everything and "Infinity" not in everything and "null" in everything
+
+
+def test_counts_do_not_wrap_at_32_or_64_bits(tmp_path: Path) -> None:
+    model = model_of(tmp_path, {"name": "w", "shape": [19_345_706, 128]})
+    found = plan("--model", model, "--optimizer", "Lion8bit")["a_rank"]
+    assert found["state_bytes"]["max"] == 2_476_250_368 + 4 * 9_672_853 + 2048
+    many = ["--model", LLAMA, "--topology", "ddp", "--world-size", 1 << 30]
+    assert error(*many) == (
+        "the total of local_numel over all ranks does not fit in 64 bits; plan fewer ranks"
+    )
+    assert error("--world-size", 1 << 63).startswith("--world-size is ")
+
+
+def test_a_tie_over_two_units_is_refused(tmp_path: Path) -> None:
+    tied = {"name": "head.weight", "shape": [5, 8], "tied_to": "embed.weight"}
+    model = model_of(tmp_path, {"name": "embed.weight", "shape": [5, 8]}, tied)
+    units = tmp_path / "units.json"
+    words = ["--model", model, "--topology", "fsdp1", "--world-size", 2, "--wrap", units]
+    units.write_text('[["embed"], ["head"]]')
+    assert error(*words).startswith("parameter head.weight: it is tied to embed.weight, and the")
+    units.write_text('[["embed", "head"]]')
+    assert plan(*words)["a_rank"]["local_numel"]["total"] == 40
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--topology", "fsdp3"],
+            'unknown topology "fsdp3"; use single, ddp, fsdp2, hsdp or fsdp1',
+        ),
+        (["--state-policy", "both"], 'unknown state policy "both"; use local, global or original'),
+        (
+            ["--topology", "hsdp", "--world-size", 6, "--replicas", 4],
+            "topology hsdp cannot split 6 ranks into 4 replicas; the world size is replicas x "
+            "shards: choose replicas that divide it",
+        ),
+        (
+            ["--wrap", "per-module"],
+            "topology fsdp2 has no units to wrap; leave --wrap out, or use fsdp1",
+        ),
+        (
+            ["--topology", "ddp", "--replicas", 2],
+            "topology ddp has no replicas to choose; leave --replicas out, or use hsdp",
+        ),
+        (
+            ["--topology", "single", "--world-size", 2],
+            "topology single has one rank, not 2; use topology fsdp2 or ddp, or one rank",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(arguments: list, message: str) -> None:
+    assert error("--model", "tiny", *arguments) == message
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--rank"],
+        ["--optimizer", "LAMB"],
+        ["--min-8bit-size", -1],
+        ["--world-size", 0],
+        ["--replicas", "2x"],
+        ["--model", "nowhere.json"],
+    ],
+)
+def test_usage_errors_are_one_line(arguments: list) -> None:
+    assert error(*arguments)
+
+
+def test_a_dtype_that_is_asked_for_makes_a_mixed_unit_one(tmp_path: Path) -> None:
+    shapes = [{"name": "a.w", "shape": [8], "dtype": "fp32"}]
+    shapes += [{"name": "a.b", "shape": [8], "dtype": "bf16"}]
+    words = ["--model", model_of(tmp_path, *shapes), "--topology", "fsdp1", "--world-size", 2]
+    assert error(*words).startswith("parameter a.b: it is bf16 and a.w of the same fsdp1 unit")
+    assert plan(*words, "--dtype", "bf16")["a_rank"]["parameter_bytes"]["total"] == 32
+
+
+def test_help_and_version_are_answers() -> None:
+    usage = run("--help")
+    assert usage.returncode == 0 and usage.stderr == ""
+    assert "plan_state --model llama-3.1-405b" in usage.stdout
+    for column in plan("--model", "tiny")["a_rank"]:
+        assert f"\n  {column} " in usage.stdout
+    version = run("--version")
+    assert version.returncode == 0
+    assert version.stdout.startswith("plan_state, stepscope ") and "commit" in version.stdout
+
+
+def test_a_full_disk_is_an_error() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [BIN / "plan_state", "--model", "tiny"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("plan_state: ") and done.stderr.count("\n") == 1
