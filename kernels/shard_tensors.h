@@ -4,7 +4,7 @@
 /// hyperparameters, and the tensors of one shard.
 ///
 /// Usage: fill one ShardTensors per parameter shard of a rank, raise `step` by one, hand the whole
-/// list to a back end (kernels/cpu_step.h, kernels/cuda_step.h).
+/// list to a back end (kernels/cpu_step.h, kernels/cuda/cuda_step.h).
 ///
 /// Caveats: a kernel sees local sizes only. It never learns the global numel, the rank or the world
 /// size: which elements a rank owns is the business of topologies/.
