@@ -61,17 +61,20 @@ HWY_INLINE void load_bf16(const std::uint16_t* base, VF out[2]) {
 #endif
 }
 
-/// The number rounded to bf16 in the upper 16 bits; the lower ones are arbitrary.
+/// A finite or infinite number rounded to bf16 in the upper 16 bits; the lower ones are arbitrary.
 HWY_INLINE VU round_to_bf16(VF value) {
   const VU bits = hn::BitCast(U(), value);
-  const VU odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(U(), 1));
-  const VU rounded = hn::Add(bits, hn::Add(odd, hn::Set(U(), 0x7fff)));
-  return hn::IfThenElse(hn::RebindMask(U(), hn::IsNaN(value)), hn::Set(U(), 0xffffffffu), rounded);
+  const VU half = hn::Add(bits, hn::Set(U(), 0x7fff));
+#if HWY_TARGET == HWY_AVX2
+  return hn::Add(half, hn::And(hn::ShiftRight<16>(bits), hn::Set(U(), 1)));
+#else
+  const __mmask16 odd = _mm512_test_epi32_mask(bits.raw, _mm512_set1_epi32(0x10000));
+  return VU{_mm512_mask_add_epi32(half.raw, odd, half.raw, _mm512_set1_epi32(1))};
+#endif
 }
 
-HWY_INLINE void store_bf16(const VF values[2], std::uint16_t* base) {
-  const VU first = round_to_bf16(values[0]);
-  const VU second = round_to_bf16(values[1]);
+/// The upper 16 bits of two vectors of dwords, in order.
+HWY_INLINE void store_upper(VU first, VU second, std::uint16_t* base) {
 #if HWY_TARGET == HWY_AVX2
   const __m256i words =
       _mm256_packus_epi32(_mm256_srli_epi32(first.raw, 16), _mm256_srli_epi32(second.raw, 16));
@@ -82,46 +85,49 @@ HWY_INLINE void store_bf16(const VF values[2], std::uint16_t* base) {
     for (std::size_t i = 0; i < 32; ++i) order[i] = static_cast<std::uint16_t>(2 * i + 1);
     return order;
   }();
-  _mm512_storeu_si512(
-      base, _mm512_permutex2var_epi16(first.raw, _mm512_load_si512(kUpper.data()), second.raw));
+  const __m512i order = _mm512_load_si512(kUpper.data());
+  _mm512_storeu_si512(base, _mm512_permutex2var_epi16(first.raw, order, second.raw));
 #endif
 }
 
-/// A group of a parameter or gradient, from element i on.
+HWY_INLINE void store_bf16(const VF values[2], std::uint16_t* base) {
+  VU first = round_to_bf16(values[0]);
+  VU second = round_to_bf16(values[1]);
+  // A sum is NaN if one of its terms is; it may be without, which does no harm.
+  if (HWY_UNLIKELY(!hn::AllFalse(F(), hn::IsNaN(hn::Add(values[0], values[1]))))) {
+    const VU nan = hn::Set(U(), 0xffffffffu);
+    first = hn::IfThenElse(hn::RebindMask(U(), hn::IsNaN(values[0])), nan, first);
+    second = hn::IfThenElse(hn::RebindMask(U(), hn::IsNaN(values[1])), nan, second);
+  }
+  store_upper(first, second, base);
+}
+
+/// Two vectors of a parameter or gradient, from element i on.
 template <DType dtype>
-HWY_INLINE void load(const void* base, std::int64_t i, VF out[kVectors]) {
-  if constexpr (dtype == DType::bf16) {
-    for (std::int64_t k = 0; k < kVectors; k += 2) {
-      load_bf16(static_cast<const std::uint16_t*>(base) + i + k * kLanes, out + k);
-    }
+HWY_INLINE void load_pair(const void* base, std::int64_t i, VF out[2]) {
+  if constexpr (dtype == DType::fp32) {
+    out[0] = hn::LoadU(F(), static_cast<const float*>(base) + i);
+    out[1] = hn::LoadU(F(), static_cast<const float*>(base) + i + kLanes);
+  } else if constexpr (dtype == DType::bf16) {
+    load_bf16(static_cast<const std::uint16_t*>(base) + i, out);
   } else {
-    for (std::int64_t k = 0; k < kVectors; ++k) {
-      const std::int64_t at = i + k * kLanes;
-      if constexpr (dtype == DType::fp32) {
-        out[k] = hn::LoadU(F(), static_cast<const float*>(base) + at);
-      } else {
-        const auto* halves = static_cast<const hwy::float16_t*>(base);
-        out[k] = hn::PromoteTo(F(), hn::LoadU(F16(), halves + at));
-      }
-    }
+    const auto* halves = static_cast<const hwy::float16_t*>(base) + i;
+    out[0] = hn::PromoteTo(F(), hn::LoadU(F16(), halves));
+    out[1] = hn::PromoteTo(F(), hn::LoadU(F16(), halves + kLanes));
   }
 }
 
 template <DType dtype>
-HWY_INLINE void store(const VF values[kVectors], void* base, std::int64_t i) {
-  if constexpr (dtype == DType::bf16) {
-    for (std::int64_t k = 0; k < kVectors; k += 2) {
-      store_bf16(values + k, static_cast<std::uint16_t*>(base) + i + k * kLanes);
-    }
+HWY_INLINE void store_pair(const VF values[2], void* base, std::int64_t i) {
+  if constexpr (dtype == DType::fp32) {
+    hn::StoreU(values[0], F(), static_cast<float*>(base) + i);
+    hn::StoreU(values[1], F(), static_cast<float*>(base) + i + kLanes);
+  } else if constexpr (dtype == DType::bf16) {
+    store_bf16(values, static_cast<std::uint16_t*>(base) + i);
   } else {
-    for (std::int64_t k = 0; k < kVectors; ++k) {
-      const std::int64_t at = i + k * kLanes;
-      if constexpr (dtype == DType::fp32) {
-        hn::StoreU(values[k], F(), static_cast<float*>(base) + at);
-      } else {
-        hn::StoreU(hn::DemoteTo(F16(), values[k]), F16(), static_cast<hwy::float16_t*>(base) + at);
-      }
-    }
+    auto* halves = static_cast<hwy::float16_t*>(base) + i;
+    hn::StoreU(hn::DemoteTo(F16(), values[0]), F16(), halves);
+    hn::StoreU(hn::DemoteTo(F16(), values[1]), F16(), halves + kLanes);
   }
 }
 
@@ -228,16 +234,16 @@ class AdamW8bit {
       prefetch(grad, first + at, element_bytes(dtype), kGroup);
       prefetch(codes1, at, 1, kGroup);
       prefetch(codes2, at, 1, kGroup);
-      VF g[kVectors];
+      VF g[2];
       VF m[kVectors];
       VF v[kVectors];
-      load<dtype>(grad, first + at, g);
       codec1_.decode(codes1 + at, m);
       codec2_.decode(codes2 + at, v);
       for (std::int64_t k = 0; k < kVectors; ++k) {
         const std::int64_t i = at + k * kLanes;
-        m[k] = adamw_moment1(c, g[k], hn::Mul(m[k], absmax1));
-        v[k] = adamw_moment2(c, g[k], hn::Mul(v[k], absmax2));
+        if (k % 2 == 0) load_pair<dtype>(grad, first + i, g);
+        m[k] = adamw_moment1(c, g[k % 2], hn::Mul(m[k], absmax1));
+        v[k] = adamw_moment2(c, g[k % 2], hn::Mul(v[k], absmax2));
         hn::Store(m[k], F(), work.m + i);
         hn::Store(v[k], F(), work.v + i);
         largest1 = hn::Max(largest1, hn::BitCast(U(), hn::Abs(m[k])));
@@ -262,19 +268,19 @@ class AdamW8bit {
     const VF inverse2 = hn::Set(F(), inverse_of(work.bits2));
     for (std::int64_t at = 0; at < kBlockSize; at += kGroup) {
       prefetch(param, first + at, element_bytes(dtype), kGroup);
-      VF p[kVectors];
+      VF p[2];
       VF m[kVectors];
       VF v[kVectors];
-      load<dtype>(param, first + at, p);
       for (std::int64_t k = 0; k < kVectors; ++k) {
         const std::int64_t i = at + k * kLanes;
+        if (k % 2 == 0) load_pair<dtype>(param, first + i, p);
         m[k] = hn::Load(F(), work.m + i);
         v[k] = hn::Load(F(), work.v + i);
         const VF denominator = hn::Add(hn::Div(hn::Sqrt(v[k]), c.correction2), c.epsilon);
         const VF change = hn::Div(hn::Mul(c.step_size, m[k]), denominator);
-        p[k] = hn::Add(hn::Mul(p[k], c.decay), change);
+        p[k % 2] = hn::Add(hn::Mul(p[k % 2], c.decay), change);
+        if (k % 2 == 1) store_pair<dtype>(p, param, first + i - kLanes);
       }
-      store<dtype>(p, param, first + at);
       codec1_.encode(m, inverse1, codes1 + at);
       codec2_.encode(v, inverse2, codes2 + at);
     }
@@ -312,15 +318,15 @@ class Lion8bit {
     for (std::int64_t at = 0; at < kBlockSize; at += kGroup) {
       prefetch(grad, first + at, element_bytes(dtype), kGroup);
       prefetch(codes, at, 1, kGroup);
-      VF g[kVectors];
+      VF g[2];
       VF old[kVectors];
-      load<dtype>(grad, first + at, g);
       codec_.decode(codes + at, old);
       for (std::int64_t k = 0; k < kVectors; ++k) {
         const std::int64_t i = at + k * kLanes;
+        if (k % 2 == 0) load_pair<dtype>(grad, first + i, g);
         old[k] = hn::Mul(old[k], absmax);
         hn::Store(old[k], F(), work.old + i);
-        const VF m = lion_moment(c, g[k], old[k]);
+        const VF m = lion_moment(c, g[k % 2], old[k]);
         largest = hn::Max(largest, hn::BitCast(U(), hn::Abs(m)));
       }
     }
@@ -339,18 +345,19 @@ class Lion8bit {
     const VF inverse = hn::Set(F(), inverse_of(work.bits));
     for (std::int64_t at = 0; at < kBlockSize; at += kGroup) {
       prefetch(param, first + at, element_bytes(dtype), kGroup);
-      VF g[kVectors];
-      VF p[kVectors];
+      VF g[2];
+      VF p[2];
       VF m[kVectors];
-      load<dtype>(grad, first + at, g);
-      load<dtype>(param, first + at, p);
       for (std::int64_t k = 0; k < kVectors; ++k) {
-        const VF old = hn::Load(F(), work.old + at + k * kLanes);
-        const VF direction = hn::Add(hn::Mul(old, c.beta1), hn::Mul(g[k], c.one_minus_beta1));
-        p[k] = lion_param(p[k], c.decay, c.step_size, direction);
-        m[k] = lion_moment(c, g[k], old);
+        const std::int64_t i = at + k * kLanes;
+        if (k % 2 == 0) load_pair<dtype>(grad, first + i, g);
+        if (k % 2 == 0) load_pair<dtype>(param, first + i, p);
+        const VF old = hn::Load(F(), work.old + i);
+        const VF direction = hn::Add(hn::Mul(old, c.beta1), hn::Mul(g[k % 2], c.one_minus_beta1));
+        p[k % 2] = lion_param(p[k % 2], c.decay, c.step_size, direction);
+        if (k % 2 == 1) store_pair<dtype>(p, param, first + i - kLanes);
+        m[k] = lion_moment(c, g[k % 2], old);
       }
-      store<dtype>(p, param, first + at);
       codec_.encode(m, inverse, codes + at);
     }
     finish(work.bits, codes, s_.absmax1 + block);
@@ -385,12 +392,12 @@ void adamw_fp32(const Coefficients& coefficients, const ShardTensors& s, std::in
   const void* const grad = s.grad;
   auto* const ms = static_cast<float*>(s.state1);
   auto* const vs = static_cast<float*>(s.state2);
-  for (std::int64_t at = begin * kBlockSize; at < end * kBlockSize; at += kGroup) {
-    VF g[kVectors];
-    VF p[kVectors];
-    load<dtype>(grad, at, g);
-    load<dtype>(param, at, p);
-    for (std::int64_t k = 0; k < kVectors; ++k) {
+  for (std::int64_t at = begin * kBlockSize; at < end * kBlockSize; at += 2 * kLanes) {
+    VF g[2];
+    VF p[2];
+    load_pair<dtype>(grad, at, g);
+    load_pair<dtype>(param, at, p);
+    for (std::int64_t k = 0; k < 2; ++k) {
       const std::int64_t i = at + k * kLanes;
       const VF m = adamw_moment1(c, g[k], hn::LoadU(F(), ms + i));
       const VF v = adamw_moment2(c, g[k], hn::LoadU(F(), vs + i));
@@ -399,7 +406,7 @@ void adamw_fp32(const Coefficients& coefficients, const ShardTensors& s, std::in
       const VF direction = hn::Div(m, hn::Add(hn::Sqrt(v), c.epsilon));
       p[k] = hn::MulAdd(direction, c.step_size, hn::Mul(p[k], c.decay));
     }
-    store<dtype>(p, param, at);
+    store_pair<dtype>(p, param, at);
   }
 }
 
@@ -410,19 +417,19 @@ void lion_fp32(const Coefficients& coefficients, const ShardTensors& s, std::int
   void* const param = s.param;
   const void* const grad = s.grad;
   auto* const ms = static_cast<float*>(s.state1);
-  for (std::int64_t at = begin * kBlockSize; at < end * kBlockSize; at += kGroup) {
-    VF g[kVectors];
-    VF p[kVectors];
-    load<dtype>(grad, at, g);
-    load<dtype>(param, at, p);
-    for (std::int64_t k = 0; k < kVectors; ++k) {
+  for (std::int64_t at = begin * kBlockSize; at < end * kBlockSize; at += 2 * kLanes) {
+    VF g[2];
+    VF p[2];
+    load_pair<dtype>(grad, at, g);
+    load_pair<dtype>(param, at, p);
+    for (std::int64_t k = 0; k < 2; ++k) {
       const std::int64_t i = at + k * kLanes;
       const VF old = hn::LoadU(F(), ms + i);
       const VF direction = adamw_moment1(c, g[k], old);
       p[k] = lion_param(p[k], c.decay, c.step_size, direction);
       hn::StoreU(lion_moment(c, g[k], old), F(), ms + i);
     }
-    store<dtype>(p, param, at);
+    store_pair<dtype>(p, param, at);
   }
 }
 
