@@ -318,15 +318,17 @@ class Lion8bit {
     for (std::int64_t at = 0; at < kBlockSize; at += kGroup) {
       prefetch(grad, first + at, element_bytes(dtype), kGroup);
       prefetch(codes, at, 1, kGroup);
-      VF g[2];
+      VF g[kVectors];
       VF old[kVectors];
+      for (std::int64_t k = 0; k < kVectors; k += 2) {
+        load_pair<dtype>(grad, first + at + k * kLanes, g + k);
+      }
       codec_.decode(codes + at, old);
       for (std::int64_t k = 0; k < kVectors; ++k) {
         const std::int64_t i = at + k * kLanes;
-        if (k % 2 == 0) load_pair<dtype>(grad, first + i, g);
         old[k] = hn::Mul(old[k], absmax);
         hn::Store(old[k], F(), work.old + i);
-        const VF m = lion_moment(c, g[k % 2], old[k]);
+        const VF m = lion_moment(c, g[k], old[k]);
         largest = hn::Max(largest, hn::BitCast(U(), hn::Abs(m)));
       }
     }
@@ -345,18 +347,21 @@ class Lion8bit {
     const VF inverse = hn::Set(F(), inverse_of(work.bits));
     for (std::int64_t at = 0; at < kBlockSize; at += kGroup) {
       prefetch(param, first + at, element_bytes(dtype), kGroup);
-      VF g[2];
-      VF p[2];
+      VF g[kVectors];
+      VF p[kVectors];
       VF m[kVectors];
+      for (std::int64_t k = 0; k < kVectors; k += 2) {
+        load_pair<dtype>(grad, first + at + k * kLanes, g + k);
+        load_pair<dtype>(param, first + at + k * kLanes, p + k);
+      }
       for (std::int64_t k = 0; k < kVectors; ++k) {
-        const std::int64_t i = at + k * kLanes;
-        if (k % 2 == 0) load_pair<dtype>(grad, first + i, g);
-        if (k % 2 == 0) load_pair<dtype>(param, first + i, p);
-        const VF old = hn::Load(F(), work.old + i);
-        const VF direction = hn::Add(hn::Mul(old, c.beta1), hn::Mul(g[k % 2], c.one_minus_beta1));
-        p[k % 2] = lion_param(p[k % 2], c.decay, c.step_size, direction);
-        if (k % 2 == 1) store_pair<dtype>(p, param, first + i - kLanes);
-        m[k] = lion_moment(c, g[k % 2], old);
+        const VF old = hn::Load(F(), work.old + at + k * kLanes);
+        const VF direction = hn::Add(hn::Mul(old, c.beta1), hn::Mul(g[k], c.one_minus_beta1));
+        p[k] = lion_param(p[k], c.decay, c.step_size, direction);
+        m[k] = lion_moment(c, g[k], old);
+      }
+      for (std::int64_t k = 0; k < kVectors; k += 2) {
+        store_pair<dtype>(p + k, param, first + at + k * kLanes);
       }
       codec_.encode(m, inverse, codes + at);
     }
