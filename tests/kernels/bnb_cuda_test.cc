@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "kernels/bnb_cuda_reference.h"
+#include "kernels/reference_step.h"
 
 namespace stepscope::kernels {
 namespace {
@@ -35,7 +36,11 @@ struct Shard {
         absmax2(static_cast<std::size_t>(block_count(n))),
         format(state_format) {}
 
-  void step(Algorithm algorithm, const Hyperparameters& h) {
+  /// Either arithmetic: step_bnb_cuda_reference or, for `bnb-cpu`, step_reference.
+  using Arithmetic = void (*)(Algorithm, const Hyperparameters&, const ShardTensors&);
+
+  void step(Algorithm algorithm, const Hyperparameters& h,
+            Arithmetic arithmetic = step_bnb_cuda_reference) {
     ShardTensors tensors{.param = param.data(),
                          .grad = grad.data(),
                          .numel = static_cast<std::int64_t>(param.size()),
@@ -54,7 +59,7 @@ struct Shard {
         tensors.absmax2 = absmax2.data();
       }
     }
-    step_bnb_cuda_reference(algorithm, h, tensors);
+    arithmetic(algorithm, h, tensors);
   }
 
   std::vector<float> param, grad;
@@ -267,6 +272,58 @@ TEST(AdamStep, DecaysAfterTheUpdate) {
     shard.step(Algorithm::AdamW, h);
     EXPECT_NEAR(shard.param[0], 0.891f, 1e-6f);
   }
+}
+
+// Case B2 on both sides: default hyperparameters would hide the difference.
+TEST(ArithmeticsApart, DecayOrderOfAdamShowsOnlyAtALargeLearningRate) {
+  const auto difference = [](const Hyperparameters& h) {
+    Shard cpu(1, StateFormat::fp32);
+    Shard cuda(1, StateFormat::fp32);
+    for (Shard* shard : {&cpu, &cuda}) {
+      shard->param = {1.0f};
+      shard->grad = {1.0f};
+      shard->step(Algorithm::AdamW, h, shard == &cpu ? step_reference : step_bnb_cuda_reference);
+    }
+    return cuda.param[0] - cpu.param[0];
+  };
+  EXPECT_NEAR(difference({.learning_rate = 0.1, .weight_decay = 0.1}), 0.001f, 1e-6f);
+  EXPECT_LT(difference({}), 1e-6f);
+}
+
+// Case B5 on both sides: the code of zero does not decode to zero on CPU.
+TEST(ArithmeticsApart, ZeroGradientDriftsOnCpuOnly) {
+  const auto drift = [](Algorithm algorithm, int steps, Shard::Arithmetic arithmetic) {
+    Shard shard(8192);
+    for (std::size_t i = 1; i < shard.grad.size(); i += 2) shard.grad[i] = 1.0f;
+    for (int i = 0; i < steps; ++i) {
+      shard.step(algorithm, {.learning_rate = 1e-3, .weight_decay = 0.0}, arithmetic);
+    }
+    return shard.param[0];
+  };
+  EXPECT_NEAR(drift(Algorithm::AdamW, 500, step_reference), -0.00242f, 1e-5f);
+  EXPECT_NEAR(drift(Algorithm::Lion, 5, step_reference), -0.004f, 1e-6f);
+  EXPECT_EQ(drift(Algorithm::AdamW, 500, step_bnb_cuda_reference), 0.0f);
+  EXPECT_EQ(drift(Algorithm::Lion, 5, step_bnb_cuda_reference), 0.0f);
+}
+
+// Case B6 on both sides: one Inf costs a whole block on CPU, nothing on CUDA.
+TEST(ArithmeticsApart, InfiniteGradientSpoilsABlockOnCpuOnly) {
+  const auto spoiled = [](Shard::Arithmetic arithmetic) {
+    Shard shard(8192);
+    std::ranges::fill(shard.grad, 0.01f);
+    shard.grad[300] = kInf;
+    for (int i = 0; i < 2; ++i) shard.step(Algorithm::AdamW, {}, arithmetic);
+    std::vector<std::size_t> found;
+    for (std::size_t i = 0; i < shard.param.size(); ++i) {
+      if (!std::isfinite(shard.param[i])) found.push_back(i);
+    }
+    return found;
+  };
+  const std::vector<std::size_t> on_cpu = spoiled(step_reference);
+  ASSERT_EQ(on_cpu.size(), 256u);
+  EXPECT_EQ(on_cpu.front(), 256u);
+  EXPECT_EQ(on_cpu.back(), 511u);
+  EXPECT_TRUE(spoiled(step_bnb_cuda_reference).empty());
 }
 
 // Case B1: Lion's decay is decoupled and comes first.
