@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def dump(model: str | Path, *plan: str | int) -> dict:
-    """The model (a preset or a file) and, given topology and world size, every rank's shards."""
+    """The model (a preset or a file) and, given topology, world size and what follows, the plan."""
     done = run(model, *plan)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
