@@ -23,14 +23,15 @@ std::string gibibytes(std::int64_t bytes) {
 
 void require_memory(topologies::Communicator& communicator,
                     const topologies::DeviceRuntime& runtime, const topologies::Model& model,
-                    const std::vector<StepCase>& cases, std::int64_t local_world_size) {
+                    const StepOptions& options, const std::vector<StepCase>& cases,
+                    std::int64_t local_world_size) {
   topologies::together(communicator, [&] {
     std::int64_t largest = 0;
     std::string largest_case;
     for (const StepCase& step_case : cases) {
       const auto& config = step_case.config;
-      const auto plan =
-          topologies::ShardPlan::make(model, step_case.topology, communicator.world_size());
+      const auto plan = topologies::ShardPlan::make(
+          model, step_case.plan_options(options, communicator.world_size()));
       const auto bytes =
           topologies::planned_bytes(model, plan, communicator.rank(), config.optimizer,
                                     config.dtype, config.state_policy, config.min_8bit_size)

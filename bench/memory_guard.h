@@ -2,7 +2,8 @@
 
 /// Purpose: refuses a run that cannot fit into memory, before anything is allocated.
 ///
-/// Usage:  require_memory(communicator, runtime, model, cases, local_world_size);   // collective
+/// Usage:  require_memory(communicator, runtime, model, options, cases, local_world_size);   //
+/// collective
 ///
 /// Caveats: on a CPU the ranks of a host share its memory, on a GPU each has its own device's.
 /// Other processes may still take it later.
@@ -20,6 +21,7 @@ namespace stepscope::bench {
 /// device, or its share of its host, can still give. `local_world_size` counts this host's ranks.
 void require_memory(topologies::Communicator& communicator,
                     const topologies::DeviceRuntime& runtime, const topologies::Model& model,
-                    const std::vector<StepCase>& cases, std::int64_t local_world_size);
+                    const StepOptions& options, const std::vector<StepCase>& cases,
+                    std::int64_t local_world_size);
 
 }  // namespace stepscope::bench

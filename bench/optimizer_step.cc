@@ -64,6 +64,8 @@ std::string agreement(const StepOptions& options, const Model& model) {
             std::to_string(h.learning_rate) + " wd " + std::to_string(h.weight_decay) +
             " min-8bit-size " + std::to_string(step_case.config.min_8bit_size) + "\n";
   }
+  text += "wrap=" + options.wrap + "\n";
+  text += "replicas=" + std::to_string(options.replicas) + "\n";
   text += "steps=" + std::to_string(options.steps) + "\n";
   text += "warmup=" + std::to_string(options.warmup_steps) + "\n";
   text += "device=" + std::string(topologies::device_name(options.device)) + "\n";
@@ -141,10 +143,11 @@ int measure(const StepOptions& options, const std::vector<std::string>& command)
   // Plans are made here once, so that an unfit model is refused before anything else happens.
   topologies::together(*communicator, [&] {
     for (const StepCase& step_case : cases) {
-      topologies::ShardPlan::make(model, step_case.topology, communicator->world_size());
+      topologies::ShardPlan::make(model,
+                                  step_case.plan_options(options, communicator->world_size()));
     }
   });
-  require_memory(*communicator, *runtime, model, cases, rendezvous.local_world_size);
+  require_memory(*communicator, *runtime, model, options, cases, rendezvous.local_world_size);
 
   StepSession session{
       .options = options, .model = model, .communicator = *communicator, .runtime = *runtime};

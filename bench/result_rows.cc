@@ -31,6 +31,10 @@ std::optional<double> ratio(std::int64_t part, std::int64_t whole) {
 void write_rows(results::RunFolder& folder, const StepSession& session, const CaseResult& result) {
   const auto& config = result.step_case.config;
   const auto median = results::percentile(result.step_ns, 50);
+  std::optional<std::int64_t> replicas;
+  std::string wrapping;
+  if (result.step_case.topology == topologies::Topology::hsdp) replicas = session.options.replicas;
+  if (result.step_case.topology == topologies::Topology::fsdp1) wrapping = session.options.wrap;
   for (std::size_t rank = 0; rank < result.ranks.size(); ++rank) {
     const RankFigures& figures = result.ranks[rank];
     const auto slowest = std::count(result.slowest_rank.begin(), result.slowest_rank.end(),
@@ -42,6 +46,8 @@ void write_rows(results::RunFolder& folder, const StepSession& session, const Ca
         .set("optimizer", topologies::optimizer_name(config.optimizer))
         .set("topology", topologies::topology_name(result.step_case.topology))
         .set("state_policy", topologies::state_policy_name(config.state_policy))
+        .set("wrapping", wrapping)
+        .set("replicas", replicas)
         .set("dtype", topologies::dtype_name(config.dtype))
         .set("model", session.model.name)
         .set("device", topologies::device_name(config.device))

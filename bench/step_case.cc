@@ -18,6 +18,14 @@ std::string StepCase::benchmark_name(const std::string& model) const {
   return name;
 }
 
+topologies::PlanOptions StepCase::plan_options(const StepOptions& options,
+                                               std::int64_t world_size) const {
+  topologies::PlanOptions plan{.topology = topology, .world_size = world_size};
+  if (topology == topologies::Topology::hsdp) plan.replicas = options.replicas;
+  if (topology == topologies::Topology::fsdp1) plan.wrapping = options.wrapping;
+  return plan;
+}
+
 std::vector<StepCase> step_cases(const StepOptions& options) {
   std::vector<Optimizer> optimizers = options.optimizer_list;
   std::stable_partition(optimizers.begin(), optimizers.end(),
@@ -26,20 +34,25 @@ std::vector<StepCase> step_cases(const StepOptions& options) {
   for (const auto topology : options.topology_list) {
     for (const auto dtype : options.dtype_list) {
       for (const Optimizer optimizer : optimizers) {
-        StepCase step_case;
-        step_case.topology = topology;
-        topologies::StepConfig& config = step_case.config;
-        config.subject = optimizer == Optimizer::AdamW ? topologies::Subject::torch
-                                                       : topologies::Subject::native;
-        config.optimizer = optimizer;
-        config.state_policy = options.state_policy;
-        config.dtype = dtype;
-        config.device = options.device;
-        config.hyperparameters = topologies::default_hyperparameters(optimizer);
-        config.min_8bit_size = options.min_8bit_size;
-        if (options.learning_rate) config.hyperparameters.learning_rate = *options.learning_rate;
-        if (options.weight_decay) config.hyperparameters.weight_decay = *options.weight_decay;
-        cases.push_back(step_case);
+        for (const auto policy : options.state_policy_list) {
+          // FP32 AdamW is the same under every policy: one case serves them all.
+          if (optimizer == Optimizer::AdamW && policy != options.state_policy_list.front())
+            continue;
+          StepCase step_case;
+          step_case.topology = topology;
+          topologies::StepConfig& config = step_case.config;
+          config.subject = optimizer == Optimizer::AdamW ? topologies::Subject::torch
+                                                         : topologies::Subject::native;
+          config.optimizer = optimizer;
+          config.state_policy = policy;
+          config.dtype = dtype;
+          config.device = options.device;
+          config.hyperparameters = topologies::default_hyperparameters(optimizer);
+          config.min_8bit_size = options.min_8bit_size;
+          if (options.learning_rate) config.hyperparameters.learning_rate = *options.learning_rate;
+          if (options.weight_decay) config.hyperparameters.weight_decay = *options.weight_decay;
+          cases.push_back(step_case);
+        }
       }
     }
   }

@@ -17,12 +17,15 @@ struct StepCase {
   topologies::StepConfig config;
   topologies::Topology topology = topologies::Topology::fsdp2;
 
+  /// What ShardPlan::make takes for this case.
+  topologies::PlanOptions plan_options(const StepOptions& options, std::int64_t world_size) const;
+
   /// OptimizerStep/<subject>/<optimizer>/<topology>/<state policy>/<dtype>/<model>
   std::string benchmark_name(const std::string& model) const;
 };
 
-/// All combinations, topology outermost, then dtype, then optimizer. FP32 AdamW comes first in its
-/// group, since the others' saving is stated against it.
+/// All combinations, topology outermost, then dtype, optimizer, state policy. FP32 AdamW comes
+/// first in its group, since the others' saving is stated against it.
 std::vector<StepCase> step_cases(const StepOptions& options);
 
 }  // namespace stepscope::bench

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "bench/resident_memory.h"
@@ -56,8 +57,9 @@ class StepFixture {
   StepFixture(StepSession& session, const StepCase& step_case)
       : session_(session),
         step_case_(step_case),
-        plan_(ShardPlan::make(session.model, step_case.topology,
-                              session.communicator.world_size())) {}
+        plan_(ShardPlan::make(
+            session.model,
+            step_case.plan_options(session.options, session.communicator.world_size()))) {}
 
   /// Allocates, checks and warms up. Returns false when the check found a difference, on every
   /// rank.
@@ -123,11 +125,7 @@ class StepFixture {
     for (const auto& local : plan_.local_tensors(session_.communicator.rank())) {
       if (local.ranges.empty()) ++figures.empty_shards;
     }
-    for (const auto& shard : optimizer_->shards()) {
-      if (!topologies::asks_8bit(config.optimizer)) continue;
-      const bool fp32 = shard.tensors.format == kernels::StateFormat::fp32;
-      ++(fp32 ? figures.parameters_fp32 : figures.parameters_8bit);
-    }
+    if (topologies::asks_8bit(config.optimizer)) count_formats(figures);
     figures.parameter_bytes = bytes.parameter;
     figures.gradient_bytes = bytes.gradient;
     figures.moment_bytes = bytes.moment;
@@ -139,6 +137,20 @@ class StepFixture {
     figures.peak_resident_bytes = peak_resident_bytes().value_or(-1);
     figures.bytes_moved = optimizer_->bytes_moved();
     return figures;
+  }
+
+  /// A tensor that is stepped in several pieces (state policy original) counts once.
+  void count_formats(RankFigures& figures) const {
+    std::set<std::size_t> fp32;
+    std::set<std::size_t> blockwise;
+    for (const auto& shard : optimizer_->shards()) {
+      // Nothing but padding: the piece belongs to no parameter.
+      if (shard.ranges.empty()) continue;
+      const bool is_fp32 = shard.tensors.format == kernels::StateFormat::fp32;
+      (is_fp32 ? fp32 : blockwise).insert(shard.ranges.front().parameter);
+    }
+    figures.parameters_fp32 = static_cast<std::int64_t>(fp32.size());
+    figures.parameters_8bit = static_cast<std::int64_t>(blockwise.size());
   }
 
   void gather_samples() {

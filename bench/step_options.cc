@@ -20,6 +20,7 @@ constexpr const char* kFooter = R"(Examples:
   torchrun --standalone --no-python --nproc-per-node 2 build/bin/optimizer_step --quick
   torchrun ... optimizer_step --model gpt2 --optimizer AdamW8bit,AdamW --dtype bf16
   torchrun ... optimizer_step --model my-model.safetensors --steps 500 --out runs/mine
+  torchrun ... optimizer_step --topology fsdp1 --wrap whole-model --state-policy local,original
 
 Rank, world size and address come from RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT.
 Google Benchmark's --benchmark_filter, --benchmark_repetitions, --benchmark_list_tests, --benchmark_format,
@@ -40,6 +41,15 @@ std::vector<T> parse_list(const std::vector<std::string>& names, Parse parse) {
   return values;
 }
 
+/// An option that only one topology reads is an error where that topology is not asked for.
+void require_topology(const StepOptions& options, Topology topology, const std::string& option,
+                      std::size_t given) {
+  const auto& list = options.topology_list;
+  if (given == 0 || std::find(list.begin(), list.end(), topology) != list.end()) return;
+  const std::string name(topologies::topology_name(topology));
+  throw Error(option + " is given without topology " + name, "add --topology " + name);
+}
+
 /// `seconds` from the command line as milliseconds; at most a day, so that sums cannot overflow.
 std::chrono::milliseconds seconds(const std::string& name, double value) {
   if (!(value > 0 && value <= 86400)) {
@@ -53,7 +63,7 @@ std::chrono::milliseconds seconds(const std::string& name, double value) {
 std::optional<StepOptions> parse_step_options(int argc, const char* const* argv) {
   StepOptions options;
   std::vector<std::string> optimizer_names, topology_names, dtype_names;
-  std::string state_policy = "global";
+  std::vector<std::string> state_policy_names;
   std::string device = "cpu";
   double timeout = 25;
   double rendezvous_timeout = 60;
@@ -67,10 +77,19 @@ std::optional<StepOptions> parse_step_options(int argc, const char* const* argv)
                      "preset, .json list or .safetensors file (default gpt2; tiny with --quick)");
   app.add_option("--optimizer", optimizer_names, "AdamW8bit,Lion8bit,AdamW (default all)")
       ->delimiter(',');
-  app.add_option("--topology", topology_names, "fsdp2,single (default fsdp2)")->delimiter(',');
+  app.add_option("--topology", topology_names, "single,ddp,fsdp2,hsdp,fsdp1 (default fsdp2)")
+      ->delimiter(',');
   app.add_option("--dtype", dtype_names, "fp32,bf16,fp16 (default fp32,bf16)")->delimiter(',');
-  app.add_option("--state-policy", state_policy,
-                 "global: what decides between 8-bit and FP32 state");
+  app.add_option(
+         "--state-policy", state_policy_names,
+         "global,local,original: what decides between 8-bit and FP32 state, and where blocks "
+         "start (default global)")
+      ->delimiter(',');
+  auto* wrap = app.add_option(
+      "--wrap", options.wrap,
+      "units of fsdp1: per-parameter, per-module (default), whole-model, or a .json list of units");
+  auto* replicas = app.add_option("--replicas", options.replicas,
+                                  "copies that hsdp keeps; ranks = replicas x shards");
   app.add_option("--device", device, "cpu or cuda");
   auto* steps =
       app.add_option("--steps", options.steps, "timed steps (default 100; 20 with --quick)")
@@ -107,11 +126,16 @@ std::optional<StepOptions> parse_step_options(int argc, const char* const* argv)
 
   if (optimizer_names.empty()) optimizer_names = {"AdamW", "AdamW8bit", "Lion8bit"};
   if (topology_names.empty()) topology_names = {"fsdp2"};
+  if (state_policy_names.empty()) state_policy_names = {"global"};
   if (dtype_names.empty()) dtype_names = {"fp32", "bf16"};
   options.optimizer_list = parse_list<Optimizer>(optimizer_names, topologies::parse_optimizer);
   options.topology_list = parse_list<Topology>(topology_names, topologies::parse_topology);
   options.dtype_list = parse_list<kernels::DType>(dtype_names, topologies::parse_dtype);
-  options.state_policy = topologies::parse_state_policy(state_policy);
+  options.state_policy_list =
+      parse_list<StatePolicy>(state_policy_names, topologies::parse_state_policy);
+  require_topology(options, Topology::fsdp1, "--wrap", wrap->count());
+  require_topology(options, Topology::hsdp, "--replicas", replicas->count());
+  options.wrapping = topologies::load_wrapping(options.wrap);
   options.device = topologies::parse_device(device);
   options.timeouts.collective = seconds("--timeout", timeout);
   options.timeouts.rendezvous = seconds("--rendezvous-timeout", rendezvous_timeout);

@@ -16,6 +16,7 @@
 #include "kernels/shard_tensors.h"
 #include "topologies/communicator.h"
 #include "topologies/sharded_optimizer.h"
+#include "topologies/wrapping.h"
 
 namespace stepscope::bench {
 
@@ -24,7 +25,10 @@ struct StepOptions {
   std::vector<topologies::Optimizer> optimizer_list;
   std::vector<topologies::Topology> topology_list;
   std::vector<kernels::DType> dtype_list;
-  topologies::StatePolicy state_policy = topologies::StatePolicy::global;
+  std::vector<topologies::StatePolicy> state_policy_list;
+  std::string wrap = "per-module";  ///< as given
+  topologies::Wrapping wrapping;    ///< units of fsdp1
+  std::int64_t replicas = 1;        ///< copies that hsdp keeps
   topologies::Device device = topologies::Device::cpu;
   std::int64_t steps = 100;
   std::int64_t warmup_steps = 10;

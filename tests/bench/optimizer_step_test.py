@@ -228,6 +228,70 @@ def test_single_with_two_ranks_is_refused(tmp_path):
     assert all("single" in e.err for e in ended)
 
 
+def awkward(path: Path) -> str:
+    """Shards that begin and end inside blocks, a fallback to FP32 state, a single row."""
+    return write_model(
+        path,
+        parameter("m.a", 33, 257),
+        parameter("m.b", 7, 700),
+        parameter("n.c", 4097),
+        parameter("n.small", 100, 3),
+        parameter("o.row", 1, 5000),
+    )
+
+
+@pytest.mark.parametrize(
+    ("world_size", "topology", "more"),
+    [
+        (2, "ddp", []),
+        (3, "fsdp2", []),
+        (4, "hsdp", ["--replicas", "2"]),
+        (3, "fsdp1", ["--wrap", "per-parameter"]),
+        (2, "fsdp1", ["--wrap", "per-module"]),
+        (4, "fsdp1", ["--wrap", "whole-model"]),
+    ],
+)
+def test_every_topology_and_policy_is_right_over_real_ranks_and_as_planned(
+    world_size, topology, more, tmp_path
+):
+    model = awkward(tmp_path / "m.json")
+    arguments = ["--topology", topology, *more, "--state-policy", "local,global,original"]
+    table = rows(measure(tmp_path, model, *arguments, "--dtype", "bf16", world_size=world_size))
+    assert len(table) == (1 + 3 + 3) * world_size
+    assert {r["status"] for r in table} == {"ok"}
+    for policy in ("local", "global", "original"):
+        command = [BIN / "plan_state", "--model", model, "--topology", topology, *more]
+        command += ["--world-size", str(world_size), "--optimizer", "AdamW8bit", "--dtype", "bf16"]
+        command += ["--state-policy", policy, "--ranks", "--json"]
+        plan = subprocess.run(command, capture_output=True, text=True, check=True)
+        planned = json.loads(plan.stdout)["ranks"]
+        measured = [
+            r for r in table if r["optimizer"] == "AdamW8bit" and r["state_policy"] == policy
+        ]
+        for row in measured:
+            rank = planned[int(row["rank"])]
+            assert int(row["state_bytes"]) == rank["state_bytes"]
+            assert int(row["local_numel"]) == rank["local_numel"]
+            assert int(row["parameters_8bit"]) == rank["tensors_8bit"]
+            assert int(row["parameters_fp32"]) == rank["tensors_fp32"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--topology", "hsdp", "--replicas", "3"], "replicas"),
+        (["--topology", "fsdp2", "--replicas", "2"], "hsdp"),
+        (["--topology", "fsdp2", "--wrap", "whole-model"], "fsdp1"),
+        (["--topology", "fsdp1", "--wrap", "by-feel"], "per-module"),
+    ],
+)
+def test_topologies_that_do_not_fit_are_refused_by_name(arguments, word, tmp_path):
+    ended = run(["--quick", *arguments, "--out", str(tmp_path / "no")])
+    assert [e.code for e in ended] == [2, 2]
+    assert all(one_line(e.err) and word in e.err for e in ended), ended[0].err
+    assert not (tmp_path / "no").exists()
+
+
 def test_fp16_is_checked_bit_for_bit(tmp_path):
     table = rows(measure(tmp_path, "tiny", "--dtype", "fp16"))
     assert len(table) == 6
