@@ -194,7 +194,10 @@ def in_parallel(check: Callable[[Path], Problems], names: Iterable[Path]) -> Pro
 
 
 def check_headers(build: Path) -> Problems:
-    """Each header compiles alone, and twice in a row, with the options of a source that uses it."""
+    """Each header compiles alone, and twice in a row, with the options of a source that uses it.
+
+    A file called *-inl.h is a fragment that one source includes in the middle, and no header.
+    """
     commands = compile_commands(build)
 
     def options_for(header: Path) -> list[str] | None:
@@ -220,7 +223,8 @@ def check_headers(build: Path) -> Problems:
             "header", [*command, *map(digest, sorted(closure(header)))], compile_alone
         )
 
-    return in_parallel(check, map(Path, with_suffix(".h")))
+    headers = [name for name in with_suffix(".h") if not name.endswith("-inl.h")]
+    return in_parallel(check, map(Path, headers))
 
 
 def check_clang_tidy(build: Path) -> Problems:
