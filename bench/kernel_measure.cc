@@ -1,0 +1,93 @@
+#include "bench/kernel_measure.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "bench/resident_memory.h"
+#include "core/error.h"
+
+namespace stepscope::bench {
+namespace {
+
+constexpr double kSampleNs = 1e6;
+constexpr std::int64_t kMaxStepsASample = 100'000;
+/// OpenMP's threads, which PyTorch uses, spin for some milliseconds after their last work, on cores
+/// that the next case needs.
+constexpr std::chrono::milliseconds kUntilOpenMpSleeps{10};
+
+double time_steps(KernelSubject& subject, std::int64_t steps) {
+  const auto start = std::chrono::steady_clock::now();
+  for (std::int64_t i = 0; i < steps; ++i) subject.step();
+  const std::chrono::duration<double, std::nano> elapsed = std::chrono::steady_clock::now() - start;
+  return elapsed.count() / static_cast<double>(steps);
+}
+
+/// How many steps make a sample long enough; also the warm-up.
+std::int64_t steps_a_sample(KernelSubject& subject) {
+  time_steps(subject, 2);
+  const double ns = std::max(1.0, time_steps(subject, 3));
+  return std::clamp<std::int64_t>(static_cast<std::int64_t>(kSampleNs / ns), 1, kMaxStepsASample);
+}
+
+void require_memory(const std::vector<KernelCase>& cases) {
+  std::int64_t needed = 0;
+  for (const KernelCase& c : cases) needed += KernelTensors::planned_bytes(c);
+  const auto available = available_bytes();
+  if (!available || needed < *available - *available / 8) return;
+  throw Error("the cases of " + std::to_string(cases.front().numel) + " elements need " +
+                  std::to_string(needed) + " bytes at once, and " + std::to_string(*available) +
+                  " are free",
+              "measure smaller sizes (--sizes) or fewer data types (--dtypes)");
+}
+
+struct Entry {
+  explicit Entry(const KernelCase& c, kernels::ThreadPool& pool)
+      : tensors(c),
+        subject(make_subject(c, tensors, pool)),
+        traffic(make_traffic_loop(tensors, pool)) {}
+  KernelTensors tensors;
+  std::unique_ptr<KernelSubject> subject;
+  std::unique_ptr<KernelSubject> traffic;
+  std::int64_t traffic_steps = 0;
+};
+
+}  // namespace
+
+std::vector<KernelResult> measure_interleaved(const std::vector<KernelCase>& cases,
+                                              std::int64_t rounds, kernels::ThreadPool& pool) {
+  require_memory(cases);
+  std::vector<std::unique_ptr<Entry>> entries;
+  std::vector<KernelResult> results;
+  for (const KernelCase& c : cases) {
+    entries.push_back(std::make_unique<Entry>(c, pool));
+    Entry& entry = *entries.back();
+    KernelResult result;
+    result.kernel_case = c;
+    result.moved_bytes = entry.tensors.moved_bytes();
+    for (std::size_t i = 2; i < entry.tensors.buffers().size(); ++i) {
+      result.moment_bytes += entry.tensors.buffers()[i]->bytes();
+    }
+    result.steps_a_sample = steps_a_sample(*entry.subject);
+    entry.traffic_steps = steps_a_sample(*entry.traffic);
+    results.push_back(std::move(result));
+  }
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      results[i].step_ns.push_back(time_steps(*entries[i]->subject, results[i].steps_a_sample));
+      if (cases[i].kind == KernelKind::torch_adamw) std::this_thread::sleep_for(kUntilOpenMpSleeps);
+      results[i].traffic_ns.push_back(time_steps(*entries[i]->traffic, entries[i]->traffic_steps));
+    }
+  }
+  return results;
+}
+
+double median(std::vector<double> samples) {
+  std::sort(samples.begin(), samples.end());
+  const std::size_t middle = samples.size() / 2;
+  if (samples.size() % 2 == 1) return samples[middle];
+  return (samples[middle - 1] + samples[middle]) / 2;
+}
+
+}  // namespace stepscope::bench

@@ -1,0 +1,201 @@
+#include "bench/kernel_subject.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <random>
+
+#include "kernels/cpu_step.h"
+#include "kernels/half.h"
+
+namespace stepscope::bench {
+namespace {
+
+using kernels::Algorithm;
+using kernels::DType;
+using kernels::StateFormat;
+
+/// Bytes of param, grad, state1, state2, absmax1, absmax2.
+std::array<std::int64_t, 6> tensor_bytes(const KernelCase& c) {
+  const std::int64_t element = kernels::element_bytes(c.dtype) * c.numel;
+  const std::int64_t absmax = 4 * kernels::block_count(c.numel);
+  switch (c.kind) {
+    case KernelKind::native_adamw8bit:
+      return {element, element, c.numel, c.numel, absmax, absmax};
+    case KernelKind::native_lion8bit:
+      return {element, element, c.numel, 0, absmax, 0};
+    case KernelKind::native_adamw:
+      return {element, element, 4 * c.numel, 4 * c.numel, 0, 0};
+    case KernelKind::torch_adamw:
+      return {element, element, element, element, 0, 0};
+  }
+  return {};
+}
+
+void fill(void* base, DType dtype, std::int64_t numel, std::uint32_t seed) {
+  std::minstd_rand random(seed);
+  for (std::int64_t i = 0; i < numel; ++i) {
+    // A product of two uniform numbers: many small ones and few large ones, as gradients have.
+    const float a = static_cast<float>(random()) * 0x1p-30f - 1.0f;
+    const float b = static_cast<float>(random()) * 0x1p-30f - 1.0f;
+    const float value = 0.1f * a * b;
+    if (dtype == DType::fp32) {
+      static_cast<float*>(base)[i] = value;
+    } else {
+      static_cast<std::uint16_t*>(base)[i] =
+          dtype == DType::bf16 ? kernels::float_to_bf16(value) : kernels::float_to_fp16(value);
+    }
+  }
+}
+
+class NativeSubject final : public KernelSubject {
+ public:
+  NativeSubject(const KernelCase& c, const KernelTensors& tensors, kernels::ThreadPool& pool)
+      : algorithm_(c.kind == KernelKind::native_lion8bit ? Algorithm::Lion : Algorithm::AdamW),
+        pool_(pool) {
+    if (algorithm_ == Algorithm::Lion) hyperparameters_.beta2 = 0.99;
+    const bool eight_bit = c.kind != KernelKind::native_adamw;
+    shard_ = {.param = tensors.param(),
+              .grad = tensors.grad(),
+              .numel = c.numel,
+              .dtype = c.dtype,
+              .format = eight_bit ? StateFormat::blockwise_8bit : StateFormat::fp32,
+              .state1 = tensors.state1(),
+              .state2 = tensors.state2(),
+              .absmax1 = tensors.absmax1(),
+              .absmax2 = tensors.absmax2()};
+  }
+
+  void step() override {
+    ++shard_.step;
+    kernels::step_cpu(pool_, algorithm_, hyperparameters_, {&shard_, 1});
+  }
+
+ private:
+  Algorithm algorithm_;
+  kernels::Hyperparameters hyperparameters_;
+  kernels::ThreadPool& pool_;
+  kernels::ShardTensors shard_;
+};
+
+/// Reads `grad` and both reads and writes `data`, changing nothing since `zero` is 0, which the
+/// compiler must not know.
+#if defined(__x86_64__)
+[[gnu::target_clones("avx512f", "avx2", "default")]]
+#endif
+void touch(std::uint64_t* data, std::int64_t words, std::uint64_t zero) noexcept {
+  for (std::int64_t i = 0; i < words; ++i) data[i] ^= zero;
+}
+
+#if defined(__x86_64__)
+[[gnu::target_clones("avx512f", "avx2", "default")]]
+#endif
+void touch(std::uint64_t* data, const std::uint64_t* read, std::int64_t words,
+           std::uint64_t zero) noexcept {
+  for (std::int64_t i = 0; i < words; ++i) data[i] ^= read[i] & zero;
+}
+
+class TrafficLoop final : public KernelSubject {
+ public:
+  TrafficLoop(const KernelTensors& tensors, kernels::ThreadPool& pool)
+      : tensors_(tensors), pool_(pool) {}
+
+  void step() override {
+    const std::int64_t param_words = words(0);
+    const std::int64_t pieces = std::clamp<std::int64_t>(param_words / kPieceWords, 1, 1 << 20);
+    const std::uint64_t zero = zero_;
+    std::atomic<std::int64_t> next{0};
+    const auto work = [&]() noexcept {
+      for (std::int64_t piece = next.fetch_add(1); piece < pieces; piece = next.fetch_add(1)) {
+        for (std::size_t i = 0; i < tensors_.buffers().size(); ++i) {
+          if (i == 1) continue;  // the gradient is read beside the parameter
+          const std::int64_t begin = words(i) * piece / pieces;
+          const std::int64_t count = words(i) * (piece + 1) / pieces - begin;
+          if (i == 0) {
+            touch(base(0) + begin, base(1) + begin, count, zero);
+          } else {
+            touch(base(i) + begin, count, zero);
+          }
+        }
+      }
+    };
+    if (pieces == 1) return work();
+    pool_.run([&](int) noexcept { work(); });
+  }
+
+ private:
+  static constexpr std::int64_t kPieceWords = 8192;  // 64 KiB of the parameter
+
+  std::int64_t words(std::size_t i) const { return tensors_.buffers()[i]->bytes() / 8; }
+  std::uint64_t* base(std::size_t i) const {
+    return static_cast<std::uint64_t*>(tensors_.buffers()[i]->data());
+  }
+
+  const KernelTensors& tensors_;
+  kernels::ThreadPool& pool_;
+  volatile std::uint64_t zero_ = 0;
+};
+
+}  // namespace
+
+std::string dtype_name(DType dtype) {
+  switch (dtype) {
+    case DType::fp32:
+      return "fp32";
+    case DType::bf16:
+      return "bf16";
+    case DType::fp16:
+      return "fp16";
+  }
+  return "";
+}
+
+std::string KernelCase::subject() const {
+  return kind == KernelKind::torch_adamw ? "torch" : "native";
+}
+
+std::string KernelCase::optimizer() const {
+  if (kind == KernelKind::native_adamw8bit) return "AdamW8bit";
+  return kind == KernelKind::native_lion8bit ? "Lion8bit" : "AdamW";
+}
+
+std::string KernelCase::benchmark_name() const {
+  return "KernelStep/" + subject() + "/" + optimizer() + "/" + dtype_name(dtype) + "/" +
+         std::to_string(numel);
+}
+
+KernelTensors::KernelTensors(const KernelCase& kernel_case) {
+  for (const std::int64_t bytes : tensor_bytes(kernel_case)) {
+    buffers_.push_back(std::make_unique<HugeBuffer>(bytes));
+  }
+  fill(param(), kernel_case.dtype, kernel_case.numel, 1);
+  fill(grad(), kernel_case.dtype, kernel_case.numel, 2);
+}
+
+std::int64_t KernelTensors::planned_bytes(const KernelCase& kernel_case) {
+  std::int64_t sum = 0;
+  for (const std::int64_t bytes : tensor_bytes(kernel_case)) sum += bytes;
+  return sum;
+}
+
+std::int64_t KernelTensors::moved_bytes() const {
+  std::int64_t sum = 0;
+  for (const auto& buffer : buffers_) sum += 2 * buffer->bytes();
+  return sum - buffers_[1]->bytes();
+}
+
+std::unique_ptr<KernelSubject> make_subject(const KernelCase& kernel_case,
+                                            const KernelTensors& tensors,
+                                            kernels::ThreadPool& pool) {
+  if (kernel_case.kind == KernelKind::torch_adamw) {
+    return make_torch_subject(kernel_case, tensors, pool.size());
+  }
+  return std::make_unique<NativeSubject>(kernel_case, tensors, pool);
+}
+
+std::unique_ptr<KernelSubject> make_traffic_loop(const KernelTensors& tensors,
+                                                 kernels::ThreadPool& pool) {
+  return std::make_unique<TrafficLoop>(tensors, pool);
+}
+
+}  // namespace stepscope::bench

@@ -1,0 +1,98 @@
+"""kernel_step: names, figures that hang together, the run folder, and what it refuses."""
+
+import csv
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(os.environ["STEPSCOPE_BIN"]) / "kernel_step"
+CASES = ("native/AdamW8bit", "native/Lion8bit", "native/AdamW", "torch/AdamW")
+
+
+def run(*words):
+    return subprocess.run(
+        [PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=240, check=False
+    )
+
+
+def is_release():
+    return ", Release)" in run("--version").stdout
+
+
+needs_release = pytest.mark.skipif(not is_release(), reason="measures in a Release build only")
+
+
+def test_names_say_subject_optimizer_dtype_and_size():
+    done = run("--benchmark_list_tests", "--sizes", 256, 33554432)
+    assert done.returncode == 0, done.stderr
+    names = [line.split("/iterations:")[0] for line in done.stdout.split()]
+    expected = {
+        f"KernelStep/{case}/{dtype}/{numel}"
+        for case in CASES
+        for dtype in ("fp32", "bf16", "fp16")
+        for numel in (256, 33554432)
+    }
+    assert set(names) == expected
+    assert len(names) == len(expected)
+
+
+@needs_release
+def test_the_run_folder_holds_what_was_measured(tmp_path):
+    out = tmp_path / "run"
+    done = run("--sizes", 5000, 70000, "--dtypes", "bf16", "--rounds", 3, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == str(out)
+    rows = list(csv.DictReader((out / "results.csv").open()))
+    assert {row["benchmark"] for row in rows} == {
+        f"KernelStep/{case}/{numel}"
+        for case in ("torch/AdamW/fp32", *(f"{case}/bf16" for case in CASES))
+        for numel in (5000, 70000)
+    }
+    lion = next(row for row in rows if row["benchmark"] == "KernelStep/native/Lion8bit/bf16/5000")
+    blocks = 20
+    assert int(lion["moment_bytes"]) == 5000 + 4 * blocks
+    assert int(lion["bytes_moved"]) == 2 * 3 * 5000 + 2 * (5000 + 4 * blocks)
+    assert lion["steps"] == "3"
+    samples = list(csv.DictReader((out / "samples.csv").open()))
+    assert len(samples) == 3 * len(rows)
+    assert json.loads((out / "manifest.json").read_text())["kernels_cpu_target"]
+
+
+@needs_release
+def test_google_benchmarks_json_has_the_figures():
+    done = run("--sizes", 4096, "--dtypes", "fp32", "--rounds", 2, "--benchmark_format=json")
+    assert done.returncode == 0, done.stderr
+    for benchmark in json.loads(done.stdout)["benchmarks"]:
+        assert benchmark["ns_per_param"] > 0
+        assert benchmark["of_bandwidth"] > 0
+        if benchmark["name"].startswith("KernelStep/torch/AdamW/fp32/"):
+            assert benchmark["vs_torch_adamw_fp32"] == 1
+
+
+@needs_release
+def test_a_forced_instruction_set_is_used_and_named():
+    done = run("--sizes", 256, "--rounds", 1, "--cpu-target", "baseline")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("kernels: baseline, ")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--sizes", "0"),
+        ("--sizes", "many"),
+        ("--dtypes", "fp8"),
+        ("--rounds", "0"),
+        ("--cpu-target", "MMX"),
+        ("--benchmark_filter=nothing-has-this-name", "--sizes", "256"),
+        ("--benchmark_min_time=1",),
+        ("surplus",),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(words):
+    done = run(*words)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("kernel_step: ")
