@@ -110,13 +110,15 @@ void check_ties(const Model& model, const std::vector<std::size_t>& unit_of) {
   }
 }
 
-/// What _validate_tensors_to_flatten and _verify_managed_params of PyTorch 2.13 refuse
-/// (torch/distributed/fsdp/_flat_param.py, _init_utils.py).
+/// What _validate_tensors_to_flatten, _init_shard_metadata and _verify_managed_params of PyTorch
+/// 2.13 refuse (torch/distributed/fsdp/_flat_param.py, _init_utils.py).
 void check_flat(const Model& model, const std::vector<std::size_t>& unit) {
   const Parameter& first = model.parameters[unit.front()];
+  bool has_elements = false;
   for (const std::size_t i : unit) {
     const Parameter& parameter = model.parameters[i];
     const Where where{.parameter = parameter.name};
+    has_elements = has_elements || numel(parameter) > 0;
     if (parameter.shape.empty()) {
       throw Error("it is a scalar (shape ()), which fsdp1 cannot shard",
                   "give it shape (1,), or use topology single or ddp", where);
@@ -134,6 +136,10 @@ void check_flat(const Model& model, const std::vector<std::size_t>& unit) {
           "with use_orig_params=False a unit is trainable or frozen as a whole: wrap them apart",
           where);
     }
+  }
+  if (!has_elements) {
+    throw Error("its fsdp1 unit has no elements, which PyTorch cannot flatten",
+                "wrap it together with a parameter that has some", {.parameter = first.name});
   }
 }
 

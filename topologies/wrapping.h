@@ -7,8 +7,10 @@
 ///     const Wrapping wrapping = load_wrapping("per-module");   // or "units.json"
 ///     for (const std::vector<std::size_t>& unit : wrap(model, wrapping)) ...
 ///
-/// Caveats: what PyTorch refuses to flatten is refused by name: a scalar, and a unit whose
-/// parameters differ in data type or of which some are frozen and some are not.
+/// Caveats: what PyTorch refuses to flatten is refused by name: a scalar, a unit without elements,
+/// and a unit whose parameters differ in data type or of which some are frozen and some are not.
+/// Where PyTorch's policies wrap the two members of a tie apart it makes two copies of the storage,
+/// trained apart, and says nothing (measured on 2.13). Here the storage exists once.
 
 #include <cstddef>
 #include <string>

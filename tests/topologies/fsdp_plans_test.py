@@ -3,7 +3,9 @@ real FullyShardedDataParallel with flat parameters, on 1 to 4 processes over Glo
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import io
 import json
 import time
 import warnings
@@ -108,8 +110,9 @@ def flat_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
 
 def refusal(build) -> str:
     try:
-        build()
-    except ValueError as error:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            build()
+    except (ValueError, AssertionError) as error:
         return str(error)
     return "accepted"
 
@@ -138,11 +141,13 @@ def refusals(group: dist.ProcessGroup) -> dict[str, str]:
     return {
         "frozen": refusal(mixed_frozen),
         "dtype": refusal(mixed_dtypes),
+        "empty": refusal(lambda: fsdp1(module_of({"a.weight": (0, 4)}), group, "per-module")),
         "scalar": refusal(lambda: fsdp1(module_of({"a.weight": ()}), group, "per-module")),
     }
 
 
 def tied(group: dist.ProcessGroup, wrap: str) -> dict[str, int]:
+    """Names in each unit -> its local elements."""
     module = module_of({"embed.weight": (5, 8), "head.weight": (5, 8)})
     module.head.weight = module.embed.weight
     return {n: p.numel() for n, p in flat_parameters(fsdp1(module, group, wrap)).items()}
@@ -182,6 +187,7 @@ def work(rank: int, folder: str) -> None:
             "gradients": gradients(group),
             "refusals": refusals(group),
             "tied": tied(group, "whole-model"),
+            "tied_apart": tied(group, "per-module"),
         }
     np.savez(Path(folder, f"{rank}.npz"), **arrays)
     Path(folder, f"{rank}.json").write_text(json.dumps(facts))
@@ -293,6 +299,11 @@ def test_a_tied_parameter_is_in_the_flat_parameter_once(real: dict, world_size: 
     for rank, (tensor,) in enumerate(plan["tensors"]):
         found = real[rank][1][str(world_size)]["tied"]
         assert found == {"embed.weight": tensor["numel"]}
+        # Where its members are wrapped apart PyTorch doubles the storage. The plan never does.
+        twice = real[rank][1][str(world_size)]["tied_apart"]
+        assert twice == {"embed.weight": tensor["numel"], "head.weight": tensor["numel"]}
+        (once,) = dump(data, "fsdp1", world_size, 1, "per-module")["tensors"][rank]
+        assert once == tensor
 
 
 def test_what_pytorch_does_not_flatten_is_refused_by_name(tmp_path: Path, real: dict) -> None:
@@ -300,12 +311,20 @@ def test_what_pytorch_does_not_flatten_is_refused_by_name(tmp_path: Path, real: 
         found = real[rank][1]["2"]["refusals"]
         assert "use_orig_params=False" in found["frozen"] and "['a.bias']" in found["frozen"]
         assert "uniform dtype" in found["dtype"]
+        assert "unsharded_end_idx: -1" in found["empty"]
         assert "doesn't support scalar parameters" in found["scalar"]
     frozen = [{"name": "a.weight", "shape": [4]}]
     frozen += [{"name": "a.bias", "shape": [4], "requires_grad": False}]
     mixed = [{"name": "a.weight", "shape": [4], "dtype": "fp32"}]
     mixed += [{"name": "a.bias", "shape": [4], "dtype": "bf16"}]
-    for parameters in (frozen, mixed, [{"name": "a.bias", "shape": []}]):
+    scalar = [{"name": "a.bias", "shape": []}]
+    empty = [{"name": "a.bias", "shape": [0, 4]}]
+    for parameters, reason in (
+        (frozen, "it is frozen"),
+        (mixed, "it is bf16"),
+        (scalar, "it is a "),
+        (empty, "its fsdp1 unit has no elements"),
+    ):
         model = tmp_path / "model.json"
         model.write_text(json.dumps(parameters))
-        assert error(model, "fsdp1", 2).startswith("parameter a.bias: it is ")
+        assert error(model, "fsdp1", 2).startswith(f"parameter a.bias: {reason}")

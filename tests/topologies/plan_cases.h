@@ -66,6 +66,9 @@ inline PlanCase random_plan_case(std::mt19937& random, std::int64_t max_ranks) {
     } else {
       parameter.shape = {upto(40), sizes[upto(12)]};
     }
+    // A flat unit needs an element: its only parameter must not be empty.
+    const bool alone = options.wrapping.policy != WrapPolicy::whole_model || i == 0;
+    if (flat && alone && numel(parameter) == 0) parameter.shape = {3};
     parameter.has_gradient = upto(7) != 0;
     if (!flat) {
       parameter.requires_grad = upto(7) != 0;

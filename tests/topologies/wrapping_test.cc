@@ -106,6 +106,15 @@ TEST(Wrapping, RefusesByNameWhatPyTorchDoesNotFlatten) {
             "shape (1,), or use topology single or ddp");
 }
 
+TEST(Wrapping, RefusesAUnitWithoutElements) {
+  Model model = layers();
+  model.parameters[1].shape = {0, 4};
+  EXPECT_EQ(error_text([&] { wrap(model, {.policy = WrapPolicy::per_module}); }),
+            "parameter embed.weight: its fsdp1 unit has no elements, which PyTorch cannot flatten; "
+            "wrap it together with a parameter that has some");
+  EXPECT_EQ(wrap(model, {.policy = WrapPolicy::whole_model}).size(), 1U);
+}
+
 TEST(LoadWrapping, ReadsPoliciesAndFiles) {
   for (const WrapPolicy policy :
        {WrapPolicy::per_parameter, WrapPolicy::per_module, WrapPolicy::whole_model}) {
