@@ -15,6 +15,9 @@ class CpuRuntime final : public DeviceRuntime {
   void copy_to_host(void* destination, const void* source, std::int64_t bytes) override {
     std::memcpy(destination, source, static_cast<std::size_t>(bytes));
   }
+  void copy_to_device(void* destination, const void* source, std::int64_t bytes) override {
+    std::memcpy(destination, source, static_cast<std::size_t>(bytes));
+  }
   PeakMemory peak_memory() const override {
     return {.allocated = allocated().peak, .reserved = std::nullopt};
   }

@@ -31,6 +31,11 @@ class NativeCudaOptimizer final : public ShardedOptimizer {
     prepare();
   }
 
+  void resume(std::span<const std::int64_t> steps) override {
+    storage_.set_steps(steps);
+    prepare();
+  }
+
   std::span<const OwnedShard> shards() const override { return storage_.shards(); }
   std::vector<LocalView> local_views() const override { return storage_.local_views(); }
   MeasuredBytes measured_bytes() const override { return storage_.measured_bytes(); }

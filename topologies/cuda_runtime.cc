@@ -38,6 +38,12 @@ class CudaRuntime final : public DeviceRuntime {
         -1);
   }
 
+  void copy_to_device(void* destination, const void* source, std::int64_t bytes) override {
+    STEPSCOPE_CUDA_CHECK(
+        cudaMemcpy(destination, source, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice),
+        -1);
+  }
+
   PeakMemory peak_memory() const override {
     const auto stats = allocator().getDeviceStats(index());
     return {.allocated = stats.allocated_bytes[kAll].peak,

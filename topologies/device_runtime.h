@@ -44,6 +44,9 @@ class DeviceRuntime {
   /// Copies `bytes` from the device's memory to host memory.
   virtual void copy_to_host(void* destination, const void* source, std::int64_t bytes) = 0;
 
+  /// Copies `bytes` from host memory to the device's.
+  virtual void copy_to_device(void* destination, const void* source, std::int64_t bytes) = 0;
+
   virtual PeakMemory peak_memory() const = 0;
   virtual void reset_peak_memory() = 0;
 

@@ -22,6 +22,9 @@ class InputFile {
   /// Bytes, as of the opening.
   std::int64_t size() const noexcept { return size_; }
 
+  /// The next read() starts at byte `offset`, at most size().
+  void seek(std::int64_t offset) { stream_.seekg(offset); }
+
   /// The next `count` bytes. Throws Error naming the file where there are fewer.
   std::string read(std::int64_t count);
 

@@ -50,13 +50,12 @@ class NativeCpuOptimizer final : public ShardedOptimizer {
 
   void restart() override {
     storage_.restart();
-    if (!exchange_) return;
-    // From here on every rank of a cut block computes all of it, so its parameters are exchanged
-    // once.
-    for (const OwnPart& own : storage_.own_parts()) {
-      std::memcpy(own.block_param, own.param, own.bytes);
-    }
-    exchange_->run(communicator_, block_params_);
+    complete_cut_blocks();
+  }
+
+  void resume(std::span<const std::int64_t> steps) override {
+    storage_.set_steps(steps);
+    complete_cut_blocks();
   }
 
   std::span<const OwnedShard> shards() const override { return storage_.shards(); }
@@ -64,6 +63,16 @@ class NativeCpuOptimizer final : public ShardedOptimizer {
   MeasuredBytes measured_bytes() const override { return storage_.measured_bytes(); }
 
  private:
+  /// From here on every rank of a cut block computes all of it, so its parameters are exchanged
+  /// once.
+  void complete_cut_blocks() {
+    if (!exchange_) return;
+    for (const OwnPart& own : storage_.own_parts()) {
+      std::memcpy(own.block_param, own.param, own.bytes);
+    }
+    exchange_->run(communicator_, block_params_);
+  }
+
   ShardStorage storage_;
   StepConfig config_;
   Communicator& communicator_;

@@ -178,6 +178,14 @@ void ShardStorage::restart() {
   for (OwnedShard& shard : shards_) shard.tensors.step = 0;
 }
 
+void ShardStorage::set_steps(std::span<const std::int64_t> steps) {
+  if (steps.size() != shards_.size()) {
+    throw Error(std::to_string(steps.size()) + " step counts for " +
+                std::to_string(shards_.size()) + " pieces");
+  }
+  for (std::size_t i = 0; i < steps.size(); ++i) shards_[i].tensors.step = steps[i];
+}
+
 std::vector<std::byte*> ShardStorage::block_params() const { return starts(block_params_); }
 std::vector<std::byte*> ShardStorage::block_grads() const { return starts(block_grads_); }
 

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "topologies/border_exchange.h"
@@ -48,6 +49,9 @@ class ShardStorage {
   /// Synthetic parameters and gradients in the local tensors; state zero; step 0. Copies of cut
   /// blocks are not filled: exchange_borders() does.
   void restart();
+
+  /// `steps[i]` becomes the number of the last step of shards()[i].
+  void set_steps(std::span<const std::int64_t> steps);
 
   std::vector<ShardTensorSet>& tensor_sets() { return tensor_sets_; }
   std::vector<OwnedShard>& shards() { return shards_; }

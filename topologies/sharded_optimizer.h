@@ -81,6 +81,11 @@ class ShardedOptimizer {
   /// Synthetic parameters and gradients (synthetic_values.h), zero state, step count 0.
   virtual void restart() = 0;
 
+  /// Goes on from parameters and state that the caller has written where local_views() and shards()
+  /// point: `steps[i]` becomes the number of the last step of shards()[i]. Collective under
+  /// `original`, where the copies of cut blocks are completed again.
+  virtual void resume(std::span<const std::int64_t> steps) = 0;
+
   /// The stepped pieces; `tensors.step` is the number of the last step.
   virtual std::span<const OwnedShard> shards() const = 0;
 

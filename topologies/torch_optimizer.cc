@@ -65,6 +65,11 @@ class TorchOptimizer final : public ShardedOptimizer {
     for (at::Tensor& step : steps_) step.zero_();
   }
 
+  void resume(std::span<const std::int64_t> steps) override {
+    storage_.set_steps(steps);
+    for (std::size_t i = 0; i < steps.size(); ++i) steps_[i].fill_(steps[i]);
+  }
+
   std::span<const OwnedShard> shards() const override { return storage_.shards(); }
   std::vector<LocalView> local_views() const override { return storage_.local_views(); }
 

@@ -45,6 +45,7 @@ class Spoiled final : public ShardedOptimizer {
     bytes[element_] ^= 1;
   }
   void restart() override { inner_.restart(); }
+  void resume(std::span<const std::int64_t> steps) override { inner_.resume(steps); }
   std::span<const OwnedShard> shards() const override { return inner_.shards(); }
   std::vector<LocalView> local_views() const override { return inner_.local_views(); }
   MeasuredBytes measured_bytes() const override { return inner_.measured_bytes(); }

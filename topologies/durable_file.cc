@@ -1,0 +1,70 @@
+#include "topologies/durable_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "core/error.h"
+
+namespace stepscope::topologies {
+namespace {
+
+constexpr int kClosed = -1;
+
+[[noreturn]] void fail(const std::string& what, const std::string& file) {
+  const int code = errno;
+  throw Error(what + ": " + std::generic_category().message(code),
+              code == ENOSPC || code == EDQUOT ? "free some space on that disk and save again"
+                                               : "check the folder, its permissions and its disk",
+              {.file = file});
+}
+
+}  // namespace
+
+DurableFile::DurableFile(std::string path)
+    : path_(std::move(path)),
+      partial_(path_ + ".partial"),
+      descriptor_(::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+  if (descriptor_ == kClosed) fail("cannot be created", partial_);
+}
+
+DurableFile::~DurableFile() {
+  if (descriptor_ == kClosed) return;
+  ::close(descriptor_);
+  ::unlink(partial_.c_str());
+}
+
+void DurableFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ::ssize_t count = ::write(descriptor_, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail("cannot be written", partial_);
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+    size_ += count;
+  }
+}
+
+void DurableFile::commit() {
+  if (::fsync(descriptor_) != 0) fail("cannot be forced to the disk", partial_);
+  if (::rename(partial_.c_str(), path_.c_str()) != 0) fail("cannot be given its name", path_);
+  ::close(std::exchange(descriptor_, kClosed));
+  sync_folder(std::filesystem::path(path_).parent_path().string());
+}
+
+void sync_folder(const std::string& folder) {
+  const std::string path = folder.empty() ? "." : folder;
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor == kClosed) fail("cannot be opened", path);
+  const bool failed = ::fsync(descriptor) != 0;
+  const int code = errno;
+  ::close(descriptor);
+  errno = code;
+  if (failed) fail("cannot be forced to the disk", path);
+}
+
+}  // namespace stepscope::topologies
