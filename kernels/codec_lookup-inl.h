@@ -10,7 +10,7 @@
 // inverse with |x * inverse| <= 1 up to rounding. The kernels leave all other blocks to the scalar
 // code. No gather instruction is used: on Zen 5 it is slower than the loads below by half.
 
-constexpr std::int64_t kGroup = 2 * kLanes;  // elements taken at once
+constexpr std::int64_t kGroup = 32;  // elements taken at once
 constexpr std::int64_t kVectors = kGroup / kLanes;
 
 /// table[index[0]] to table[index[7]].
@@ -37,6 +37,23 @@ HWY_INLINE VF look_up(const std::uint32_t* table, const Index* index) {
 #endif
 }
 
+/// The lowest bytes of a group of dwords, which are below 256.
+HWY_INLINE void store_bytes(const VU dwords[kVectors], std::uint8_t* bytes) {
+#if HWY_TARGET == HWY_AVX2
+  const __m256i words01 = _mm256_packus_epi32(dwords[0].raw, dwords[1].raw);
+  const __m256i words23 = _mm256_packus_epi32(dwords[2].raw, dwords[3].raw);
+  const __m256i lanes = _mm256_packus_epi16(words01, words23);
+  // Packing works within 128-bit lanes: dword 4l + v holds the l-th half of vector v.
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(bytes), _mm256_permutevar8x32_epi32(lanes, order));
+#else
+  for (std::int64_t i = 0; i < kVectors; ++i) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes + i * kLanes),
+                     _mm512_cvtepi32_epi8(dwords[i].raw));
+  }
+#endif
+}
+
 template <CodeTable table>
 class LookupCodec {
  public:
@@ -52,19 +69,26 @@ class LookupCodec {
   HWY_INLINE void encode(const VF x[kVectors], VF inverse, std::uint8_t* codes) const {
     constexpr int kShift = table == CodeTable::signed_codes ? 17 : 16;
     const VF one = hn::Set(F(), 1.0f);
+    VU code[kVectors];
     for (std::int64_t i = 0; i < kVectors; ++i) {
       const VF u = hn::Add(hn::Mul(x[i], inverse), one);
       const VU bits = hn::BitCast(U(), hn::Sub(u, one));
       alignas(64) std::uint32_t bins[kLanes];
       hn::Store(hn::ShiftRight<kShift>(bits), U(), bins);
       const VU entry = hn::BitCast(U(), look_up(entries_, bins));
-      const VU low = hn::And(bits, hn::Set(U(), (1u << kShift) - 1));
-      VU code = hn::ShiftRight<kShift>(hn::Add(entry, low));
+      VU low = hn::And(bits, hn::Set(U(), (1u << kShift) - 1));
+#if HWY_TARGET == HWY_AVX2
+      if constexpr (table == CodeTable::signed_codes)
+        low.raw = _mm256_sign_epi32(low.raw, bits.raw);
+#else
       if constexpr (table == CodeTable::signed_codes) {
-        code = hn::Xor(code, hn::BitCast(U(), hn::BroadcastSignBit(hn::BitCast(I(), bits))));
+        const VU zero = hn::Zero(U());
+        low.raw = _mm512_mask_sub_epi32(low.raw, _mm512_movepi32_mask(bits.raw), zero.raw, low.raw);
       }
-      hn::StoreU(hn::U8FromU32(hn::And(code, hn::Set(U(), 255))), U8(), codes + i * kLanes);
+#endif
+      code[i] = hn::ShiftRight<kShift>(hn::Add(entry, low));
     }
+    store_bytes(code, codes);
   }
 
  private:

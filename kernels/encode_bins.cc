@@ -19,22 +19,19 @@ EncodeBins build(CodeTable table, int shift) {
   bins.entries.resize(std::size_t{1} << (32 - shift));
   for (std::size_t i = 0; i < bins.entries.size(); ++i) {
     const std::uint32_t first = static_cast<std::uint32_t>(i) << shift;
-    const std::uint32_t flip = first >> 31 != 0 ? 255u : 0u;
-    const std::uint32_t code = code_of(table, first) ^ flip;
-    std::uint32_t entry = code << shift;
-    // A bin of NaNs (all but the first of the highest exponent) has one code; so has the bin of
-    // infinity, whose other members are signalling NaNs that no arithmetic gives.
-    const bool beyond_finite = (first & 0x7f800000u) == 0x7f800000u;
-    if (!beyond_finite && (code_of(table, first | bins.low_mask) ^ flip) != code) {
-      std::uint32_t low = 0;               // has `code`
-      std::uint32_t high = bins.low_mask;  // has the next
-      while (high - low > 1) {
-        const std::uint32_t middle = low + (high - low) / 2;
-        ((code_of(table, first | middle) ^ flip) == code ? low : high) = middle;
-      }
-      entry += bins.low_mask + 1 - high;
+    const bool negative = first >> 31 != 0;
+    const std::uint32_t code = code_of(table, first);
+    // The bins of infinities and NaNs have one code each: their other members are NaNs that no
+    // arithmetic gives.
+    const bool finite = (first & 0x7f800000u) != 0x7f800000u;
+    std::uint32_t same = 0;                   // low bits that still have `code`
+    std::uint32_t other = bins.low_mask + 1;  // low bits that have not, or one beyond the bin
+    if (finite && code_of(table, first | bins.low_mask) != code) other = bins.low_mask;
+    while (other <= bins.low_mask && other - same > 1) {
+      const std::uint32_t middle = same + (other - same) / 2;
+      (code_of(table, first | middle) == code ? same : other) = middle;
     }
-    bins.entries[i] = entry;
+    bins.entries[i] = (code << shift) + (negative ? other - 1 : bins.low_mask + 1 - other);
   }
   return bins;
 }

@@ -4,8 +4,8 @@
 /// the L1 cache, for SIMD kernels that have a gather but no byte permutation across a register.
 ///
 /// Usage, for y = (x * inverse + 1) - 1, where the last two operations round to float32:
-///     bits = bit_cast(y);  entry = bins.entries[bits >> bins.shift];
-///     code = ((entry + (bits & bins.low_mask)) >> bins.shift ^ (bits >> 31 ? 255 : 0)) & 255;
+///     bits = bit_cast(y);  entry = bins.entries[bits >> bins.shift];  low = bits & bins.low_mask;
+///     code = (y negative ? entry - low : entry + low) >> bins.shift;
 ///
 /// Caveats: exact for every x and inverse, NaN, infinities and blocks of zeros (inverse infinite)
 /// among them, because every y falls in a bin that holds at most one step of the code; that is
@@ -20,8 +20,8 @@
 
 namespace stepscope::kernels {
 
-/// Entries have the code (of a negative y: 255 - code) above bit `shift`, and below it what makes
-/// the low bits of y carry into the code at the step of the bin.
+/// Entries have the code at the bin's low end above bit `shift`, and below it what makes the low
+/// bits of y carry into (of a negative y: borrow from) the code at the step of the bin.
 struct EncodeBins {
   int shift = 0;
   std::uint32_t low_mask = 0;  ///< 2^shift - 1

@@ -135,9 +135,9 @@ HWY_INLINE void store_pair(const VF values[2], void* base, std::int64_t i) {
 HWY_INLINE VF lion_param(VF p, VF decay, VF step_size, VF direction) {
   const VF decayed = hn::Mul(p, decay);
   const VF update = hn::Xor(step_size, hn::And(direction, hn::SignBit(F())));
-  // Where the sign is 0 nothing is added, not even a zero: it would turn -0 into +0.
-  const VF zero = hn::Zero(F());
-  const auto moves = hn::Or(hn::Lt(direction, zero), hn::Gt(direction, zero));
+  // Where the sign is 0 nothing is added, not even a zero: it would turn -0 into +0. The comparison
+  // is false for a NaN.
+  const auto moves = hn::Ne(direction, hn::Zero(F()));
   return hn::IfThenElse(moves, hn::Add(decayed, update), decayed);
 }
 
@@ -164,10 +164,7 @@ HWY_INLINE VF lion_moment(const Scalars& c, VF g, VF m) {
   return hn::MulAdd(g, c.one_minus_beta2, hn::Mul(m, c.beta2));
 }
 
-#ifndef STEPSCOPE_PD
-#define STEPSCOPE_PD 2
-#endif
-constexpr std::int64_t kPrefetchElements = STEPSCOPE_PD * kBlockSize;
+constexpr std::int64_t kPrefetchElements = 2 * kBlockSize;
 
 /// Asks for the cache lines of `count` elements that a later block will use, from element i on.
 /// The address may lie beyond the tensor: a prefetch reads nothing and cannot fault.

@@ -82,8 +82,9 @@ std::uint8_t encode_by_bins(const EncodeBins& bins, float x, float inverse) {
   // The volatile keeps the compiler from cancelling the 1.
   volatile float rounded = x * inverse + 1.0f;
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(rounded - 1.0f);
-  const std::uint32_t sum = bins.entries[bits >> bins.shift] + (bits & bins.low_mask);
-  return static_cast<std::uint8_t>((sum >> bins.shift) ^ (bits >> 31 != 0 ? 255u : 0u));
+  const std::uint32_t entry = bins.entries[bits >> bins.shift];
+  const std::uint32_t low = bits & bins.low_mask;
+  return static_cast<std::uint8_t>((bits >> 31 != 0 ? entry - low : entry + low) >> bins.shift);
 }
 
 TEST(EncodeBins, EqualTheTableOnTheWholeGridAndBeyondIt) {
