@@ -52,18 +52,35 @@ std::vector<std::byte> read_file(const std::string& path) {
   return bytes;
 }
 
+/// Refuses JSON nested deeper than kMaxDepth: nlohmann's parser may recurse, and its callback,
+/// which could stop it, takes quadratic time.
+void limit_depth(std::string_view text, const std::string& path) {
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMaxDepth) {
+        throw Error("the JSON is nested more than " + std::to_string(kMaxDepth) + " deep", kAdvice,
+                    {.file = path});
+      }
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+}
+
 Json parse_json(const std::string& path) {
   const std::vector<std::byte> bytes = read_file(path);
-  const auto limit_depth = [&](int depth, Json::parse_event_t, Json&) {
-    if (depth > kMaxDepth) {
-      throw Error("the JSON is nested more than " + std::to_string(kMaxDepth) + " deep", kAdvice,
-                  {.file = path});
-    }
-    return true;
-  };
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  limit_depth(text, path);
   try {
-    const auto* text = reinterpret_cast<const char*>(bytes.data());
-    return Json::parse(text, text + bytes.size(), limit_depth);
+    return Json::parse(text);
   } catch (const Json::exception& error) {
     throw Error(std::string("the JSON is damaged: ") + error.what(), kAdvice, {.file = path});
   }
