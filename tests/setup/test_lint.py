@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,8 +24,8 @@ def project(tmp_path: Path) -> Path:
     build = tmp_path / "build"
     build.mkdir()
     source = tmp_path / "core" / "base.cc"
-    command = f"c++ -std=c++20 -I{tmp_path} -o base.o -c {source}"
-    entry = {"directory": str(build), "command": command, "file": str(source)}
+    command = ["c++", "-std=c++20", f"-I{tmp_path}", "-o", "base.o", "-c", str(source)]
+    entry = {"directory": str(build), "command": shlex.join(command), "file": str(source)}
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True, timeout=60)
     (build / "compile_commands.json").write_text(json.dumps([entry]))
     return tmp_path
