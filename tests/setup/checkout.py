@@ -30,7 +30,7 @@ case "$*" in
     for venv; do :; done
     rm -rf "$venv"; mkdir -p "$venv/bin" "$venv/lib/python3.10/site-packages"
     echo "version_info = 3.10.0" >"$venv/pyvenv.cfg"
-    printf '#!/bin/sh\\nPYTHONPATH=%s exec {sys.executable} "$@"\\n' \
+    printf '#!/bin/sh\\nPYTHONPATH=%s exec "{sys.executable}" "$@"\\n' \
       "'$venv/lib/python3.10/site-packages'" >"$venv/bin/python"
     chmod +x "$venv/bin/python"
     ;;

@@ -16,7 +16,7 @@ TORCHRUN = Path(sys.executable).parent / "torchrun"
 @pytest.fixture
 def checkout(tmp_path: Path) -> Checkout:
     checkout = Checkout(tmp_path)
-    checkout.stand_in("torchrun", f'exec {TORCHRUN} "$@"', checkout.venv_bin)
+    checkout.stand_in("torchrun", f'exec "{TORCHRUN}" "$@"', checkout.venv_bin)
     (checkout.root / "plot").mkdir()
     (checkout.root / "plot" / "plot_run.py").write_text(
         "import pathlib, sys\n(pathlib.Path(sys.argv[1]) / 'step.png').touch()\n"
