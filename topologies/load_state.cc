@@ -205,6 +205,14 @@ class Loader {
                 "load another saved state", {.parameter = name(parameter), .file = file.path()});
   }
 
+  /// Of an element that had no state.
+  Place unstepped_place(StateReader& file, std::size_t parameter, std::int64_t offset) const {
+    const Place place = param_place(file, parameter, offset);
+    if (!file.index().tensors[place.entry].stepped) return place;
+    throw Error("its index lacks the state of element " + std::to_string(offset),
+                "load another saved state", {.parameter = name(parameter), .file = file.path()});
+  }
+
   Bytes gather_params(const LocalView& view) {
     const std::int64_t element = kernels::element_bytes(config_.dtype);
     Bytes bytes(static_cast<std::size_t>(view.numel * element));
@@ -249,7 +257,7 @@ class Loader {
         const std::int64_t offset = range.offset + done;
         StateReader& file = owner_of(range.parameter, offset);
         const auto state = file.find_state(range.parameter, offset);
-        const Place place = state ? *state : param_place(file, range.parameter, offset);
+        const Place place = state ? *state : unstepped_place(file, range.parameter, offset);
         const std::int64_t within = offset - place.range.offset;
         const std::int64_t count = std::min(range.numel - done, place.range.numel - within);
         const std::int64_t saved_step = state ? file.index().pieces[place.entry].step : 0;

@@ -62,6 +62,7 @@ SavedFile write_rank(const std::string& path, StateIndex index, const StepConfig
   for (const LocalView& view : optimizer.local_views()) {
     index.tensors.push_back(
         {.numel = view.numel,
+         .stepped = view.grad != nullptr,
          .ranges = view.ranges,
          .param = writer.write(view.param, view.numel * kernels::element_bytes(config.dtype))});
   }

@@ -41,6 +41,12 @@ std::int64_t number_of(const json& object, const char* key, const std::string& f
                               {.file = file});
 }
 
+bool flag_of(const json& object, const char* key, const std::string& file) {
+  const json& value = member(object, key, file);
+  if (!value.is_boolean()) damaged("its \"" + std::string(key) + "\" is no flag", file);
+  return value.get<bool>();
+}
+
 const json& list_of(const json& object, const char* key, const std::string& file) {
   const json& value = member(object, key, file);
   if (!value.is_array()) damaged("its \"" + std::string(key) + "\" is no list", file);
@@ -176,6 +182,7 @@ std::string StateIndex::text() const {
   json described_tensors = json::array();
   for (const SavedTensor& tensor : tensors) {
     described_tensors.push_back({{"numel", tensor.numel},
+                                 {"stepped", tensor.stepped},
                                  {"ranges", describe(tensor.ranges)},
                                  {"param", tensor.param.digests}});
   }
@@ -213,6 +220,7 @@ StateIndex StateIndex::parse(std::string_view text, const std::string& file, std
     const std::int64_t numel = parse_numel(entry, file);
     index.tensors.push_back(
         {.numel = numel,
+         .stepped = flag_of(entry, "stepped", file),
          .ranges = parse_ranges(entry, numel, model, file),
          .param = parse_array(entry, "param", numel * kernels::element_bytes(config.dtype), offset,
                               data_end, file)});

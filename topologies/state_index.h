@@ -46,6 +46,8 @@ struct SavedArray {
 /// The parameters of one local tensor, padding that the optimizer sees included.
 struct SavedTensor {
   std::int64_t numel = 0;
+  bool stepped =
+      false;  ///< whether its elements have state; state that is missing is no zero state
   std::vector<Range> ranges;
   SavedArray param;
 };
