@@ -133,7 +133,9 @@ void announce(const Model& model) {
 
 int measure(const StepOptions& options, const std::vector<std::string>& command) {
   const bool only_list = has_flag(options.benchmark_flags, "benchmark_list_tests");
-  const Model model = topologies::load_model(options.model);
+  Model model = topologies::load_model(options.model);
+  // Every case says its own data type; what the file says must not make units look mixed.
+  for (auto& parameter : model.parameters) parameter.dtype = options.dtype_list.front();
   const auto rendezvous = topologies::rendezvous_from_environment();
   const bool root = rendezvous.rank == 0;
   const auto runtime = topologies::open_device(options.device, rendezvous.local_rank);

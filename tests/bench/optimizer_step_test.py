@@ -292,6 +292,14 @@ def test_topologies_that_do_not_fit_are_refused_by_name(arguments, word, tmp_pat
     assert not (tmp_path / "no").exists()
 
 
+def test_a_model_of_mixed_types_can_be_wrapped_since_the_case_says_the_type(tmp_path):
+    model = write_model(
+        tmp_path / "m.json", parameter("a", 8192), {**parameter("b", 8192), "dtype": "bf16"}
+    )
+    arguments = ["--topology", "fsdp1", "--wrap", "whole-model"]
+    assert len(rows(measure(tmp_path, model, *arguments))) == 12
+
+
 def test_fp16_is_checked_bit_for_bit(tmp_path):
     table = rows(measure(tmp_path, "tiny", "--dtype", "fp16"))
     assert len(table) == 6
