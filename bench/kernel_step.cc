@@ -106,7 +106,8 @@ class Session {
     }
     const KernelResult& result = results_.at(c.benchmark_name());
     std::size_t round = 0;
-    for (auto _ : state) state.SetIterationTime(result.step_ns[round++] * 1e-9);
+    for ([[maybe_unused]] const auto _ : state)
+      state.SetIterationTime(result.step_ns[round++] * 1e-9);
     const double ns = median(result.step_ns);
     state.counters["ns_per_param"] = ns / static_cast<double>(c.numel);
     state.counters["GB_per_s"] = static_cast<double>(result.moved_bytes) / ns;
@@ -311,6 +312,9 @@ int run(int argc, char** argv) {
     throw Error(error.what(), "see kernel_step --help");
   }
   options.benchmark_flags = screen_benchmark_flags(app.remaining());
+  if (has_flag(options.benchmark_flags, "benchmark_repetitions")) {
+    throw Error("--benchmark_repetitions would show the same rounds again", "use --rounds");
+  }
   if (options.sizes.empty()) options.sizes = default_sizes(options.quick);
   if (options.quick && app.count("--rounds") == 0) options.rounds = 3;
   if (options.threads == 0) options.threads = usable_cores();

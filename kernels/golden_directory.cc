@@ -300,7 +300,7 @@ class GoldenReader {
         fail(at + ".step is " + std::to_string(last) + ", and arrays['" + key + "'] has " +
              std::to_string(c.inputs->grads.size()) + " gradients");
       }
-      c.steps.push_back(std::move(step));
+      c.steps.push_back(step);
     }
     return c;
   }

@@ -89,6 +89,7 @@ def test_a_forced_instruction_set_is_used_and_named():
         ("--cpu-target", "MMX"),
         ("--benchmark_filter=nothing-has-this-name", "--sizes", "256"),
         ("--benchmark_min_time=1",),
+        ("--benchmark_repetitions=3",),
         ("surplus",),
     ],
 )
