@@ -304,8 +304,7 @@ class Loader {
     const std::int64_t last = (to + count - 1) / kBlockSize;
     const std::int64_t saved_first = from / kBlockSize;
     // Blocks between these two lie in the segment on both sides.
-    if (from % kBlockSize != to % kBlockSize ||
-        !same_ranges(block_ranges(shard.ranges, first), block_ranges(piece.ranges, saved_first)) ||
+    if (!same_ranges(block_ranges(shard.ranges, first), block_ranges(piece.ranges, saved_first)) ||
         !same_ranges(block_ranges(shard.ranges, last),
                      block_ranges(piece.ranges, saved_first + last - first))) {
       refuse(

@@ -24,7 +24,8 @@
 ///   step 1; one that had state and is not stepped now is refused.
 ///
 /// Caveats: one job at a time may save to a folder, which all ranks must see (a shared file
-/// system). Gradients are not saved. The hyperparameters in force are those the optimizer was made
+/// system). Gradients are not saved. A load needs host memory for one more copy of the rank's
+/// parameters and state. The hyperparameters in force are those the optimizer was made
 /// with; LoadedState tells those of the save. Not read from the file, because they do not decide
 /// what it means: subject, device, and which parameters are frozen.
 

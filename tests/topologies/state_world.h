@@ -9,6 +9,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -105,6 +107,7 @@ inline void collect(const StateRank& rank, Held& held,
   for (const OwnedShard& shard : rank.optimizer->shards()) {
     const kernels::ShardTensors& t = shard.tensors;
     const std::int64_t bytes = t.format == kernels::StateFormat::fp32 ? 4 : 1;
+    bool agree = true;
     for (const Range& range : shard.ranges) {
       for (std::int64_t i = 0; i < range.numel; ++i) {
         const std::int64_t at = range.position + i;
@@ -116,14 +119,13 @@ inline void collect(const StateRank& rank, Held& held,
                              bits_at(t.absmax2, at / kernels::kBlockSize, 4),
                              static_cast<std::uint32_t>(t.step)};
         Element& element_held = held[range.parameter][place];
-        if (seen[range.parameter][place]) {
-          EXPECT_TRUE(std::equal(now.begin() + 1, now.end(), element_held.begin() + 1))
-              << range.parameter << " " << place;
-        }
+        agree = agree && (!seen[range.parameter][place] ||
+                          std::equal(now.begin() + 1, now.end(), element_held.begin() + 1));
         element_held = now;
         seen[range.parameter][place] = true;
       }
     }
+    EXPECT_TRUE(agree) << "ranks hold different states of the same elements";
   }
 }
 
