@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
+#include <regex>
 #include <string_view>
 
 #include "core/error.h"
+#include "core/parse.h"
 
 namespace stepscope::bench {
 namespace {
@@ -21,6 +24,37 @@ constexpr std::array<std::string_view, 12> kSafe = {"benchmark_filter",
                                                     "benchmark_time_unit",
                                                     "benchmark_display_aggregates_only",
                                                     "benchmark_report_aggregates_only"};
+
+constexpr std::array<std::string_view, 3> kFormats = {"console", "json", "csv"};
+
+std::string_view value_of(std::string_view word) {
+  const auto equals = word.find('=');
+  return equals == std::string_view::npos ? std::string_view() : word.substr(equals + 1);
+}
+
+/// Google Benchmark answers a bad value with its usage text and exit code 0, so values are checked
+/// here.
+void check_value(const std::string& word, std::string_view name) {
+  const std::string_view value = value_of(word);
+  if (name == "benchmark_format" || name == "benchmark_out_format") {
+    if (std::find(kFormats.begin(), kFormats.end(), value) == kFormats.end()) {
+      throw Error("\"" + word + "\" names no format", "give console, json or csv");
+    }
+  } else if (name == "benchmark_repetitions") {
+    parse_int("--benchmark_repetitions", value, 1, 100000);
+  } else if (name == "benchmark_list_tests") {
+    if (word.find('=') != std::string::npos && value != "true") {
+      throw Error("\"" + word + "\" is no request", "give --benchmark_list_tests, or leave it out");
+    }
+  } else if (name == "benchmark_out") {
+    // Found out now, not after the measurement.
+    std::ofstream file(std::string(value), std::ios::app);
+    if (!file) {
+      throw Error("--benchmark_out=" + std::string(value) + " cannot be written",
+                  "name a file in a folder that exists and is yours");
+    }
+  }
+}
 
 std::string_view name_of(std::string_view word) {
   word.remove_prefix(std::min<std::size_t>(2, word.size()));
@@ -39,6 +73,7 @@ std::vector<std::string> screen_benchmark_flags(const std::vector<std::string>& 
       throw Error("--" + std::string(name) + " cannot be used across ranks",
                   "the number of steps is the same on every rank: use --steps and --warmup");
     }
+    check_value(word, name);
   }
   return words;
 }
@@ -46,6 +81,25 @@ std::vector<std::string> screen_benchmark_flags(const std::vector<std::string>& 
 bool has_flag(const std::vector<std::string>& flags, const std::string& name) {
   return std::any_of(flags.begin(), flags.end(),
                      [&](const std::string& flag) { return name_of(flag) == name; });
+}
+
+void require_match(const std::vector<std::string>& flags, const std::vector<std::string>& names) {
+  for (const std::string& flag : flags) {
+    if (name_of(flag) != "benchmark_filter") continue;
+    std::string pattern(value_of(flag));
+    const bool wanted = !pattern.starts_with('-');
+    if (!wanted) pattern.erase(0, 1);
+    try {
+      const std::regex filter(pattern, std::regex::extended);
+      const bool matches = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+        return std::regex_search(name, filter) == wanted;
+      });
+      if (pattern.empty() || pattern == "all" || matches) continue;
+    } catch (const std::regex_error&) {
+      throw Error("\"" + flag + "\" is no regular expression", "see --benchmark_list_tests");
+    }
+    throw Error("\"" + flag + "\" matches no case", "--benchmark_list_tests lists the names");
+  }
 }
 
 }  // namespace stepscope::bench

@@ -17,6 +17,10 @@ namespace stepscope::bench {
 /// naming the first that is not, or that is no known flag at all.
 std::vector<std::string> screen_benchmark_flags(const std::vector<std::string>& words);
 
+/// Throws Error when a --benchmark_filter among `flags` is no regular expression or matches none of
+/// `names`, so that nothing is made for a run that would measure nothing.
+void require_match(const std::vector<std::string>& flags, const std::vector<std::string>& names);
+
 /// Whether `flags` hold --<name> or --<name>=value.
 bool has_flag(const std::vector<std::string>& flags, const std::string& name);
 

@@ -33,7 +33,6 @@
 namespace stepscope::bench {
 namespace {
 
-using topologies::Communicator;
 using topologies::Model;
 
 /// Takes Google Benchmark's output on ranks other than 0.
@@ -50,6 +49,9 @@ std::int64_t usable_cores() {
   return std::max(1, CPU_COUNT(&set));
 }
 
+/// `value` in so many digits that different numbers look different.
+std::string exact(double value) { return nlohmann::json(value).dump(); }
+
 /// What must be equal on all ranks, a line a fact.
 std::string agreement(const StepOptions& options, const Model& model) {
   std::string text = "build=" + version_line() + "\nmodel=" + model.name + "\n";
@@ -60,9 +62,14 @@ std::string agreement(const StepOptions& options, const Model& model) {
   }
   for (const StepCase& step_case : step_cases(options)) {
     const auto& h = step_case.config.hyperparameters;
-    text += "case=" + step_case.benchmark_name(model.name) + " lr " +
-            std::to_string(h.learning_rate) + " wd " + std::to_string(h.weight_decay) +
-            " min-8bit-size " + std::to_string(step_case.config.min_8bit_size) + "\n";
+    text += "case=" + step_case.benchmark_name(model.name) + " lr " + exact(h.learning_rate) +
+            " wd " + exact(h.weight_decay) + " min-8bit-size " +
+            std::to_string(step_case.config.min_8bit_size) + "\n";
+  }
+  for (const auto& unit : options.wrapping.units) {
+    text += "unit=";
+    for (const std::string& name : unit) text += name + " ";
+    text += "\n";
   }
   text += "wrap=" + options.wrap + "\n";
   text += "replicas=" + std::to_string(options.replicas) + "\n";
@@ -82,6 +89,9 @@ void initialize_benchmark(const StepOptions& options, bool root) {
                                     "--benchmark_filter=",
                                     "--benchmark_repetitions=1",
                                     "--benchmark_out=",
+                                    "--benchmark_format=console",
+                                    "--benchmark_out_format=json",
+                                    "--benchmark_list_tests=false",
                                     "--benchmark_enable_random_interleaving=false",
                                     "--benchmark_min_warmup_time=0"};
   for (const std::string& flag : options.benchmark_flags) {
@@ -136,6 +146,12 @@ int measure(const StepOptions& options, const std::vector<std::string>& command)
   Model model = topologies::load_model(options.model);
   // Every case says its own data type; what the file says must not make units look mixed.
   for (auto& parameter : model.parameters) parameter.dtype = options.dtype_list.front();
+  std::vector<std::string> names;
+  for (const StepCase& step_case : step_cases(options)) {
+    names.push_back(step_case.benchmark_name(model.name) +
+                    "/iterations:" + std::to_string(options.steps) + "/manual_time");
+  }
+  require_match(options.benchmark_flags, names);
   const auto rendezvous = topologies::rendezvous_from_environment();
   const bool root = rendezvous.rank == 0;
   const auto runtime = topologies::open_device(options.device, rendezvous.local_rank);

@@ -7,7 +7,9 @@
 
 #include "bench/benchmark_flags.h"
 #include "core/error.h"
+#include "core/parse.h"
 #include "core/program.h"
+#include "kernels/thread_pool.h"
 
 namespace stepscope::bench {
 namespace {
@@ -50,12 +52,29 @@ void require_topology(const StepOptions& options, Topology topology, const std::
   throw Error(option + " is given without topology " + name, "add --topology " + name);
 }
 
-/// `seconds` from the command line as milliseconds; at most a day, so that sums cannot overflow.
-std::chrono::milliseconds seconds(const std::string& name, double value) {
-  if (!(value > 0 && value <= 86400)) {
-    throw Error(name + " is " + std::to_string(value), "give seconds from 0.001 to 86400");
+/// The whole number in `text`, or `otherwise` where it was not given.
+std::int64_t number(const std::string& name, const std::string& text, std::int64_t otherwise,
+                    std::int64_t low, std::int64_t high) {
+  return text.empty() ? otherwise : parse_int(name, text, low, high);
+}
+
+/// A learning rate or weight decay; the kernels compute with it in float32.
+std::optional<double> rate(const std::string& name, const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  const double value = parse_double(name, text);
+  if (value < 0 || value > 1e6) {
+    throw Error(name + " is \"" + text + "\"", "give a number from 0 to 1000000");
   }
-  return std::chrono::milliseconds(std::max<std::int64_t>(1, std::llround(value * 1000)));
+  return value;
+}
+
+/// Seconds from the command line; at most a day, so that sums cannot overflow.
+std::chrono::milliseconds seconds(const std::string& name, const std::string& text) {
+  const double value = parse_double(name, text);
+  if (!(value >= 0.001 && value <= 86400)) {
+    throw Error(name + " is \"" + text + "\"", "give seconds from 0.001 to 86400");
+  }
+  return std::chrono::milliseconds(std::llround(value * 1000));
 }
 
 }  // namespace
@@ -65,8 +84,8 @@ std::optional<StepOptions> parse_step_options(int argc, const char* const* argv)
   std::vector<std::string> optimizer_names, topology_names, dtype_names;
   std::vector<std::string> state_policy_names;
   std::string device = "cpu";
-  double timeout = 25;
-  double rendezvous_timeout = 60;
+  std::string timeout = "25";
+  std::string rendezvous_timeout = "30";
   bool version = false;
 
   CLI::App app("Measures the optimizer step of one model on all ranks of a job.", "optimizer_step");
@@ -76,40 +95,39 @@ std::optional<StepOptions> parse_step_options(int argc, const char* const* argv)
       app.add_option("--model", options.model,
                      "preset, .json list or .safetensors file (default gpt2; tiny with --quick)");
   app.add_option("--optimizer", optimizer_names, "AdamW8bit,Lion8bit,AdamW (default all)")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
   app.add_option("--topology", topology_names, "single,ddp,fsdp2,hsdp,fsdp1 (default fsdp2)")
-      ->delimiter(',');
-  app.add_option("--dtype", dtype_names, "fp32,bf16,fp16 (default fp32,bf16)")->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_option("--dtype", dtype_names, "fp32,bf16,fp16 (default fp32,bf16)")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   app.add_option(
          "--state-policy", state_policy_names,
          "global,local,original: what decides between 8-bit and FP32 state, and where blocks "
          "start (default global)")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
   auto* wrap = app.add_option(
       "--wrap", options.wrap,
       "units of fsdp1: per-parameter, per-module (default), whole-model, or a .json list of units");
-  auto* replicas = app.add_option("--replicas", options.replicas,
-                                  "copies that hsdp keeps; ranks = replicas x shards");
+  // Numbers are read as text: CLI11 takes 010 for 8 and clamps what does not fit.
+  std::string replicas, steps, warmup, threads, min_8bit_size, learning_rate, weight_decay;
+  app.add_option("--replicas", replicas, "copies that hsdp keeps; ranks = replicas x shards");
   app.add_option("--device", device, "cpu or cuda");
-  auto* steps =
-      app.add_option("--steps", options.steps, "timed steps (default 100; 20 with --quick)")
-          ->check(CLI::Range(std::int64_t{1}, std::int64_t{10'000'000}));
-  auto* warmup = app.add_option("--warmup", options.warmup_steps,
-                                "steps before them (default 10; 3 with --quick)")
-                     ->check(CLI::Range(std::int64_t{0}, std::int64_t{10'000'000}));
-  app.add_option("--threads", options.threads,
-                 "threads a rank (default: cores / ranks of this host)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{4096}));
-  app.add_option("--min-8bit-size", options.min_8bit_size,
-                 "parameters below this many elements keep FP32 state (default 4096)")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--learning-rate", options.learning_rate, "default: the optimizer's own");
-  app.add_option("--weight-decay", options.weight_decay, "default: the optimizer's own");
+  app.add_option("--steps", steps, "timed steps (default 100; 20 with --quick)");
+  app.add_option("--warmup", warmup, "steps before them (default 10; 3 with --quick)");
+  app.add_option("--threads", threads, "threads a rank (default: cores / ranks of this host)");
+  app.add_option("--min-8bit-size", min_8bit_size,
+                 "parameters below this many elements keep FP32 state (default 4096)");
+  app.add_option("--learning-rate", learning_rate, "default: the optimizer's own");
+  app.add_option("--weight-decay", weight_decay, "default: the optimizer's own");
   app.add_flag("--quick", options.quick, "a short run: tiny model, 20 steps");
   app.add_option("--out", options.out, "run folder to make (default runs/<utc>-<commit>)");
   app.add_option("--timeout", timeout, "seconds a rank waits for its peers in a step (default 25)");
   app.add_option("--rendezvous-timeout", rendezvous_timeout,
-                 "seconds a rank waits for its peers to start (default 60)");
+                 "seconds a rank waits for its peers to start (default 30)");
   app.add_flag("--version", version, "print version and commit");
   try {
     app.parse(argc, argv);
@@ -134,14 +152,21 @@ std::optional<StepOptions> parse_step_options(int argc, const char* const* argv)
   options.state_policy_list =
       parse_list<StatePolicy>(state_policy_names, topologies::parse_state_policy);
   require_topology(options, Topology::fsdp1, "--wrap", wrap->count());
-  require_topology(options, Topology::hsdp, "--replicas", replicas->count());
+  require_topology(options, Topology::hsdp, "--replicas", replicas.empty() ? 0 : 1);
   options.wrapping = topologies::load_wrapping(options.wrap);
   options.device = topologies::parse_device(device);
   options.timeouts.collective = seconds("--timeout", timeout);
   options.timeouts.rendezvous = seconds("--rendezvous-timeout", rendezvous_timeout);
   if (options.quick && model->count() == 0) options.model = "tiny";
-  if (options.quick && steps->count() == 0) options.steps = 20;
-  if (options.quick && warmup->count() == 0) options.warmup_steps = 3;
+  constexpr std::int64_t kMost = 10'000'000;
+  options.steps = number("--steps", steps, options.quick ? 20 : 100, 1, kMost);
+  options.warmup_steps = number("--warmup", warmup, options.quick ? 3 : 10, 0, kMost);
+  options.threads = number("--threads", threads, 0, 1, kernels::ThreadPool::kMaxThreads);
+  options.replicas = number("--replicas", replicas, 1, 1, kMost);
+  options.min_8bit_size =
+      number("--min-8bit-size", min_8bit_size, topologies::kMin8bitSize, 0, kMost * kMost);
+  options.learning_rate = rate("--learning-rate", learning_rate);
+  options.weight_decay = rate("--weight-decay", weight_decay);
   options.benchmark_flags = screen_benchmark_flags(app.remaining());
   return options;
 }

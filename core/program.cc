@@ -1,5 +1,6 @@
 #include "core/program.h"
 
+#include <csignal>
 #include <cstdio>
 #include <exception>
 
@@ -19,6 +20,9 @@ std::string version_line() {
 }
 
 int run_program(const std::string& program, const std::function<int()>& body) {
+  // A closed pipe or a file-size limit is an error that a write reports, not a silent end.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   int code = kCouldNotRun;
   std::string message;
   try {

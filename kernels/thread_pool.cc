@@ -29,7 +29,7 @@ std::uint32_t wait_for_change(const std::atomic<std::uint32_t>& value, std::uint
 }  // namespace
 
 ThreadPool::ThreadPool(int threads) : size_(threads) {
-  if (threads < 1 || threads > 1024) {
+  if (threads < 1 || threads > kMaxThreads) {
     throw Error("a pool of " + std::to_string(threads) + " threads was asked for",
                 "give a number from 1 to 1024");
   }

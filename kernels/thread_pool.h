@@ -22,8 +22,10 @@ namespace stepscope::kernels {
 
 class ThreadPool {
  public:
+  static constexpr int kMaxThreads = 1024;
+
   /// Starts threads - 1 threads; the caller of run() is the other one. Throws Error unless
-  /// 1 <= threads <= 1024, or when the system refuses a thread.
+  /// 1 <= threads <= kMaxThreads, or when the system refuses a thread.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -80,6 +80,9 @@ def read_run_folder(path: Path | str) -> RunFolder:
 
 def _read_text(path: Path) -> str:
     try:
+        if not path.is_file() and path.exists():
+            # A pipe or device would never end.
+            raise RunFolderError(path, "is no regular file")
         return path.read_bytes().decode("utf-8")
     except OSError as error:
         raise RunFolderError(

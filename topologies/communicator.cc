@@ -14,6 +14,20 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+/// What require_same throws: the first line that differs between rank 0 and `rank`.
+Error difference(const std::string& first, std::size_t rank, const std::string& other) {
+  const auto ours = lines_of(first);
+  const auto theirs = lines_of(other);
+  std::size_t line = 0;
+  while (line < ours.size() && line < theirs.size() && ours[line] == theirs[line]) ++line;
+  const auto show = [&](const std::vector<std::string>& lines) {
+    return line < lines.size() ? "\"" + lines[line] + "\"" : std::string("nothing");
+  };
+  return Error(
+      "rank 0 has " + show(ours) + " and rank " + std::to_string(rank) + " has " + show(theirs),
+      "start every rank with the same build and the same options");
+}
+
 std::string to_text(const Error& error) {
   const Where& where = error.where();
   return nlohmann::json{{"what", error.what_failed()}, {"advice", error.advice()},
@@ -61,18 +75,8 @@ void together(Communicator& communicator, const std::function<void()>& body) {
 
 void require_same(Communicator& communicator, const std::string& text) {
   const auto texts = communicator.all_gather_text(text);
-  const auto first = lines_of(texts.front());
   for (std::size_t rank = 1; rank < texts.size(); ++rank) {
-    if (texts[rank] == texts.front()) continue;
-    const auto other = lines_of(texts[rank]);
-    const std::size_t common = std::min(first.size(), other.size());
-    std::size_t line = 0;
-    while (line < common && first[line] == other[line]) ++line;
-    const std::string ours = line < first.size() ? first[line] : "nothing";
-    const std::string theirs = line < other.size() ? other[line] : "nothing";
-    throw Error(
-        "rank 0 has \"" + ours + "\" and rank " + std::to_string(rank) + " has \"" + theirs + "\"",
-        "start every rank with the same build and the same options");
+    if (texts[rank] != texts.front()) throw difference(texts.front(), rank, texts[rank]);
   }
 }
 

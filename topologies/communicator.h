@@ -52,7 +52,7 @@ class Communicator {
 
 struct Timeouts {
   /// How long a rank waits for the others to appear.
-  std::chrono::milliseconds rendezvous = std::chrono::seconds(60);
+  std::chrono::milliseconds rendezvous = std::chrono::seconds(30);
   /// How long a rank waits inside one collective.
   std::chrono::milliseconds collective = std::chrono::seconds(25);
 };

@@ -1,6 +1,6 @@
 #include "topologies/cuda_optimizer.h"
 
-#include <optional>
+#include <memory>
 #include <vector>
 
 #include "core/error.h"
@@ -9,9 +9,6 @@
 
 namespace stepscope::topologies {
 namespace {
-
-/// libtorch works on the legacy default stream, and so do the kernels: their order needs no events.
-constexpr cudaStream_t kStream = nullptr;
 
 class NativeCudaOptimizer final : public ShardedOptimizer {
  public:
@@ -23,7 +20,9 @@ class NativeCudaOptimizer final : public ShardedOptimizer {
 
   void step() override {
     for (OwnedShard& shard : storage_.shards()) ++shard.tensors.step;
-    step_->enqueue(kStream);
+    // libtorch works on the legacy default stream, and so do the kernels: their order needs no
+    // events.
+    step_->enqueue(/*stream=*/nullptr);
   }
 
   void restart() override {
@@ -48,13 +47,14 @@ class NativeCudaOptimizer final : public ShardedOptimizer {
       table.push_back(shard.tensors);
       table.back().step = shard.tensors.step + 1;
     }
-    step_.emplace(algorithm(config_.optimizer), config_.hyperparameters, table, rank_);
+    step_ = std::make_unique<kernels::cuda::CudaStep>(algorithm(config_.optimizer),
+                                                      config_.hyperparameters, table, rank_);
   }
 
   ShardStorage storage_;
   StepConfig config_;
   std::int64_t rank_;
-  std::optional<kernels::cuda::CudaStep> step_;
+  std::unique_ptr<kernels::cuda::CudaStep> step_;
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <future>
 #include <stdexcept>
 #include <thread>
@@ -139,27 +140,24 @@ void require_free_port(const Rendezvous& rendezvous, const Addresses& addresses)
   }
 }
 
-using StorePointer = c10::intrusive_ptr<c10d::TCPStore>;
-
-/// Makes the store's client. Its constructor waits for the server's first answer without a timeout,
-/// so it runs on a thread of its own, which is abandoned when no answer comes; the process ends
-/// soon after.
-StorePointer connect_store(const std::string& host, const c10d::TCPStoreOptions& options) {
-  std::packaged_task<StorePointer()> task(
-      [host, options] { return c10::make_intrusive<c10d::TCPStore>(host, options); });
-  auto store = task.get_future();
+/// Runs `body` on a thread of its own and returns what it returns. libtorch's calls to the store
+/// wait without a timeout when the server is stopped; after `limit` the thread is abandoned with
+/// what it owns, and the process ends soon. Throws std::runtime_error then, or what `body` throws.
+template <typename Result>
+Result bounded(milliseconds limit, std::function<Result()> body) {
+  std::packaged_task<Result()> task(std::move(body));
+  auto result = task.get_future();
   std::thread(std::move(task)).detach();
-  if (store.wait_for(kHandshake) != std::future_status::ready) {
-    throw std::runtime_error("no answer within " + std::to_string(kHandshake.count() / 1000) +
-                             " s");
+  if (result.wait_for(limit) != std::future_status::ready) {
+    throw std::runtime_error("no answer within " + std::to_string(limit.count()) + " ms");
   }
-  return store.get();
+  return result.get();
 }
 
 /// libtorch's own warnings about a lost connection would bury the one line that says what happened.
 /// A user who sets the variable decides.
 void quiet_libtorch() {
-  setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
+  setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
   c10::initLogging();
 }
 
@@ -179,8 +177,12 @@ c10::intrusive_ptr<c10d::Store> open_store(const Rendezvous& rendezvous, const T
   }
   auto store =
       translated(rendezvous, "the rendezvous store on " + endpoint(rendezvous) + " does not answer",
-                 "the port may be held by another program: set MASTER_PORT to a free port",
-                 [&] { return connect_store(rendezvous.master_addr, options); });
+                 "the port may be held by another program: set MASTER_PORT to a free port", [&] {
+                   return bounded<c10::intrusive_ptr<c10d::TCPStore>>(
+                       kHandshake, [host = rendezvous.master_addr, options] {
+                         return c10::make_intrusive<c10d::TCPStore>(host, options);
+                       });
+                 });
   store->setTimeout(timeouts.rendezvous);
   return c10::make_intrusive<c10d::PrefixStore>("stepscope/" + std::to_string(rendezvous.restart),
                                                 std::move(store));
@@ -188,22 +190,38 @@ c10::intrusive_ptr<c10d::Store> open_store(const Rendezvous& rendezvous, const T
 
 std::string arrival_key(std::int64_t rank) { return "arrived/" + std::to_string(rank); }
 
-/// Waits until every rank has signed in; the Error names the first one that did not, or one that is
-/// there twice.
-void roll_call(const Rendezvous& rendezvous, c10d::Store& store, const Timeouts& timeouts) {
+using StorePointer = c10::intrusive_ptr<c10d::Store>;
+
+/// Signs in and finds out whether another process has this rank or another world size.
+void sign_in(const Rendezvous& rendezvous, const StorePointer& store) {
+  const auto arrivals = bounded<std::int64_t>(
+      kHandshake, [store, rank = rendezvous.rank] { return store->add(arrival_key(rank), 1); });
+  if (arrivals != 1) {
+    throw Error("another process has RANK " + std::to_string(rendezvous.rank) + " in this job",
+                "give every process its own RANK, and every job its own MASTER_PORT",
+                {.rank = rendezvous.rank});
+  }
+  const std::string mine = std::to_string(rendezvous.world_size);
+  const auto first = bounded<std::string>(kHandshake, [store, mine] {
+    const std::vector<std::uint8_t> value(mine.begin(), mine.end());
+    const auto found = store->compareSet("world_size", {}, value);
+    return std::string(found.begin(), found.end());
+  });
+  if (first != mine) {
+    throw Error("WORLD_SIZE is " + mine + " here and " + first + " on the rank that came first",
+                "start every rank with the same WORLD_SIZE", {.rank = rendezvous.rank});
+  }
+}
+
+/// Waits until every rank has signed in; the Error names the first one that did not.
+void roll_call(const Rendezvous& rendezvous, const StorePointer& store, const Timeouts& timeouts) {
   translated(rendezvous, "signing in at " + endpoint(rendezvous),
              "check that rank 0 is still running", [&] {
-               if (store.add(arrival_key(rendezvous.rank), 1) != 1) {
-                 throw Error(
-                     "another process has RANK " + std::to_string(rendezvous.rank) + " in this job",
-                     "give every process its own RANK, and every job its own MASTER_PORT",
-                     {.rank = rendezvous.rank});
-               }
-               // Watching one key at a time keeps the answer to "who is missing" simple, and a rank
-               // that died is noticed by the store's own connection failing or by the deadline.
+               sign_in(rendezvous, store);
                const auto deadline = Clock::now() + timeouts.rendezvous;
                for (std::int64_t peer = 0; peer < rendezvous.world_size; ++peer) {
-                 while (!store.check({arrival_key(peer)})) {
+                 while (!bounded<bool>(
+                     kHandshake, [store, peer] { return store->check({arrival_key(peer)}); })) {
                    if (Clock::now() >= deadline) {
                      throw Error("rank " + std::to_string(peer) + " of " +
                                      std::to_string(rendezvous.world_size) +
@@ -233,16 +251,20 @@ class GlooCommunicator final : public Communicator {
  public:
   GlooCommunicator(const Rendezvous& rendezvous, const Timeouts& timeouts)
       : rendezvous_(rendezvous), timeouts_(timeouts), store_(open_store(rendezvous, timeouts)) {
-    roll_call(rendezvous_, *store_, timeouts_);
-    group_ =
-        translated(rendezvous_, "connecting to the other ranks with Gloo",
-                   "set GLOO_SOCKET_IFNAME to the network interface that the ranks share", [&] {
-                     auto options = c10d::ProcessGroupGloo::Options::create(timeouts_.collective);
-                     options->devices.push_back(make_device(rendezvous_));
-                     return c10::make_intrusive<c10d::ProcessGroupGloo>(
-                         store_, static_cast<int>(rendezvous_.rank),
-                         static_cast<int>(rendezvous_.world_size), options);
-                   });
+    roll_call(rendezvous_, store_, timeouts_);
+    group_ = translated(
+        rendezvous_, "connecting to the other ranks with Gloo",
+        "set GLOO_SOCKET_IFNAME to the network interface that the ranks share", [&] {
+          return bounded<c10::intrusive_ptr<c10d::ProcessGroupGloo>>(
+              timeouts_.collective + kLastWords,
+              [store = store_, rendezvous = rendezvous_, timeout = timeouts_.collective] {
+                auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+                options->devices.push_back(make_device(rendezvous));
+                return c10::make_intrusive<c10d::ProcessGroupGloo>(
+                    store, static_cast<int>(rendezvous.rank),
+                    static_cast<int>(rendezvous.world_size), options);
+              });
+        });
   }
 
   std::int64_t rank() const override { return rendezvous_.rank; }
@@ -316,21 +338,24 @@ class GlooCommunicator final : public Communicator {
   /// those that did not sign within a moment are named.
   std::string missing_peers() {
     try {
-      store_->setTimeout(kLastWords);
-      store_->set(failure_key(rendezvous_.rank), std::vector<std::uint8_t>{1});
-      const auto deadline = Clock::now() + kLastWords;
-      std::string names;
-      do {
-        std::this_thread::sleep_for(milliseconds(50));
-        names.clear();
-        for (std::int64_t peer = 0; peer < rendezvous_.world_size; ++peer) {
-          if (!store_->check({failure_key(peer)})) names += " " + std::to_string(peer);
-        }
-      } while (!names.empty() && Clock::now() < deadline);
-      return names.empty() ? "all ranks are alive" : "no answer from peer rank" + names;
+      return bounded<std::string>(
+          2 * kLastWords, [store = store_, me = rendezvous_.rank, size = rendezvous_.world_size] {
+            store->set(failure_key(me), std::vector<std::uint8_t>{1});
+            const auto deadline = Clock::now() + kLastWords;
+            std::string names;
+            do {
+              std::this_thread::sleep_for(milliseconds(50));
+              names.clear();
+              for (std::int64_t peer = 0; peer < size; ++peer) {
+                if (!store->check({failure_key(peer)})) names += " " + std::to_string(peer);
+              }
+            } while (!names.empty() && Clock::now() < deadline);
+            return names.empty() ? "all ranks are alive" : "no answer from peer rank" + names;
+          });
     } catch (const std::exception&) {
-      // The store itself is gone: under torchrun with its agent, otherwise with rank 0.
-      return rendezvous_.agent_store ? "the launcher is gone" : "no answer from peer rank 0";
+      // The store itself does not answer: under torchrun it is with the agent, otherwise rank 0.
+      return rendezvous_.agent_store ? "the launcher does not answer"
+                                     : "no answer from peer rank 0";
     }
   }
 

@@ -8,7 +8,6 @@ namespace stepscope::topologies {
 namespace {
 
 using kernels::kBlockSize;
-using kernels::StateFormat;
 
 /// The part of `ranges` that lies in [position, position + numel), with positions from `position`
 /// on.

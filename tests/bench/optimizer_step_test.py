@@ -449,19 +449,39 @@ def test_a_killed_rank_ends_the_others_and_leaves_no_complete_folder(victim, tmp
     )
 
 
-def test_a_stopped_rank_ends_the_others_within_the_timeout(tmp_path):
-    """Case F6."""
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_stopped_rank_ends_the_others_within_the_timeout(victim, tmp_path):
+    """Case F6. Rank 0 serves the rendezvous store, so its silence is another kind than rank 1's."""
     folder = tmp_path / "run"
     arguments = ["--model", "tiny", "--steps", "200000", "--timeout", "3", "--out", str(folder)]
     with Job(arguments, 2) as job:
-        time.sleep(2)
-        job.processes[1].send_signal(signal.SIGSTOP)
+        time.sleep(3)
+        job.processes[victim].send_signal(signal.SIGSTOP)
         stopped = time.monotonic()
-        other = job.wait(0, timeout=30)
+        other = job.wait(1 - victim, timeout=30)
         assert time.monotonic() - stopped < 20
     assert other.code == 2
-    assert "no answer from peer rank 1" in other.err
+    assert f"no answer from peer rank {victim}" in other.err
     assert not folder.exists()
+
+
+def test_ranks_that_differ_in_world_size_say_so_within_seconds(tmp_path):
+    arguments = ["--quick", "--rendezvous-timeout", "5", "--out", str(tmp_path / "no")]
+    with Job(arguments, 2, by_rank={1: {"WORLD_SIZE": "3"}}) as job:
+        ended = job.wait_all(timeout=40)
+    assert [e.code for e in ended] == [2, 2]
+    assert any("WORLD_SIZE is 3 here and 2" in e.err for e in ended) or any(
+        "WORLD_SIZE is 2 here and 3" in e.err for e in ended
+    ), [e.err for e in ended]
+
+
+def test_learning_rates_that_differ_in_the_last_digit_are_found(tmp_path):
+    ended = run(
+        ["--quick", "--out", str(tmp_path / "no")],
+        arguments_by_rank={0: ["--learning-rate", "1e-7"], 1: ["--learning-rate", "4e-7"]},
+    )
+    assert [e.code for e in ended] == [2, 2]
+    assert all("1e-07" in e.err and "4e-07" in e.err for e in ended), ended[0].err
 
 
 @pytest.mark.parametrize(
@@ -505,7 +525,8 @@ def test_repetitions_are_rows_of_their_own(tmp_path):
 def test_a_filter_that_matches_nothing_is_not_success(tmp_path):
     ended = run(["--quick", "--benchmark_filter=Adamw8bti", "--out", str(tmp_path / "no")])
     assert [e.code for e in ended] == [2, 2]
-    assert not (tmp_path / "no").exists()
+    assert all(one_line(e.err) for e in ended), ended[0].err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_benchmarks_json_is_written_by_rank_0_alone(tmp_path):
@@ -549,7 +570,18 @@ def test_an_existing_folder_is_never_written_into(tmp_path):
         (["--optimizer", "AdamW,AdamW"], "twice"),
         (["--model", "gpt5"], "gpt2"),
         (["--model", "missing.safetensors"], "missing.safetensors"),
-        (["--learning-rate", "nan"], "learning"),
+        (["--learning-rate", "nan"], "--learning-rate"),
+        (["--learning-rate", "-1"], "--learning-rate"),
+        (["--weight-decay", "1e300"], "--weight-decay"),
+        (["--steps", "010x"], "--steps"),
+        (["--threads", "4096"], "--threads"),
+        (["--min-8bit-size", "99999999999999999999"], "--min-8bit-size"),
+        (["--benchmark_format=foo"], "json"),
+        (["--benchmark_repetitions=-1"], "repetitions"),
+        (["--benchmark_list_tests=false"], "list_tests"),
+        (["--benchmark_out=/no/such/folder/x"], "/no/such/folder/x"),
+        (["--benchmark_filter=("], "regular expression"),
+        (["--dtype", "fp32", "extra"], "extra"),
     ],
 )
 def test_usage_errors_are_one_line_that_helps(arguments, word, tmp_path):
@@ -557,6 +589,7 @@ def test_usage_errors_are_one_line_that_helps(arguments, word, tmp_path):
     assert ended[0].code == 2
     assert one_line(ended[0].err), ended[0].err
     assert word in ended[0].err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_help_has_examples_and_version_has_the_commit():

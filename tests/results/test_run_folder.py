@@ -194,3 +194,12 @@ def test_the_schema_is_plain_json() -> None:
     names = [column["name"] for column in schema()["tables"]["results"]["columns"]]
     assert len(names) == len(set(names))
     json.dumps(schema(), allow_nan=False)
+
+
+def test_a_pipe_or_device_in_place_of_a_file_is_refused_at_once(run: Path) -> None:
+    (run / "samples.csv").unlink()
+    os.mkfifo(run / "samples.csv")
+    assert "regular file" in error_of(run)
+    (run / "samples.csv").unlink()
+    (run / "samples.csv").symlink_to("/dev/zero")
+    assert "regular file" in error_of(run)

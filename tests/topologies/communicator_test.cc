@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include <functional>
-#include <numeric>
+#include <stdexcept>
 
 namespace stepscope::topologies {
 namespace {
@@ -18,8 +18,10 @@ std::uint16_t free_port() {
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof address;
-  bind(fd, reinterpret_cast<sockaddr*>(&address), size);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  if (fd < 0 || bind(fd, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    throw std::runtime_error("no free port");
+  }
   close(fd);
   return ntohs(address.sin_port);
 }

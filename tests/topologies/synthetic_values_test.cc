@@ -63,7 +63,7 @@ TEST(SyntheticValues, StayInTheirRangeAndOneGradientInSixteenIsZero) {
       EXPECT_LT(std::abs(value), 0x1p-5F);
     }
   }
-  EXPECT_NEAR(zeros, kCount / 16, 150);
+  EXPECT_NEAR(zeros, static_cast<double>(kCount) / 16, 150);
   for (const float value : values(fill_parameter, DType::fp32, 9, 0, kCount)) {
     EXPECT_GE(std::abs(value), 0x1p-9F);
     EXPECT_LT(std::abs(value), 0x1p-3F);
