@@ -68,8 +68,8 @@ std::string agreement(const StepOptions& options, const Model& model) {
   }
   for (const auto& unit : options.wrapping.units) {
     text += "unit=";
-    for (const std::string& name : unit) text += name + " ";
-    text += "\n";
+    for (const std::string& name : unit) text.append(name).push_back(' ');
+    text += '\n';
   }
   text += "wrap=" + options.wrap + "\n";
   text += "replicas=" + std::to_string(options.replicas) + "\n";
@@ -85,8 +85,9 @@ std::string agreement(const StepOptions& options, const Model& model) {
 /// Google Benchmark's command line. Its flags also read the environment (BENCHMARK_FILTER and so
 /// on), which may differ between ranks; every flag that matters is therefore given.
 void initialize_benchmark(const StepOptions& options, bool root) {
-  std::vector<std::string> words = {"optimizer_step",
-                                    "--benchmark_filter=",
+  // Google Benchmark keeps the pointer to the first word, and reads it when it writes a file.
+  static char program[] = "optimizer_step";
+  std::vector<std::string> words = {"--benchmark_filter=",
                                     "--benchmark_repetitions=1",
                                     "--benchmark_out=",
                                     "--benchmark_format=console",
@@ -97,7 +98,7 @@ void initialize_benchmark(const StepOptions& options, bool root) {
   for (const std::string& flag : options.benchmark_flags) {
     if (root || !flag.starts_with("--benchmark_out")) words.push_back(flag);
   }
-  std::vector<char*> arguments;
+  std::vector<char*> arguments = {program};
   for (std::string& word : words) arguments.push_back(word.data());
   int count = static_cast<int>(arguments.size());
   benchmark::Initialize(&count, arguments.data());

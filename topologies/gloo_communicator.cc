@@ -363,7 +363,7 @@ class GlooCommunicator final : public Communicator {
 
   /// Gloo's message without its source path and its general advice.
   static std::string essence(std::string text) {
-    if (text.starts_with("[")) text.erase(0, std::min(text.find("] ") + 2, text.size()));
+    if (text.starts_with('[')) text.erase(0, std::min(text.find("] ") + 2, text.size()));
     return text.substr(0, text.find(". This is typically"));
   }
 

@@ -138,7 +138,7 @@ TEST_F(Damages, EveryKindOfArrayIsCovered) {
   // moments of b. One byte of each, the last.
   std::size_t at = kStateMagic.size();
   std::vector<std::size_t> ends;
-  for (const std::size_t bytes : {600 * 4, 7 * 4, 600, 600, 3 * 4, 3 * 4, 7 * 4, 7 * 4}) {
+  for (const std::size_t bytes : {600U * 4, 7U * 4, 600U, 600U, 3U * 4, 3U * 4, 7U * 4, 7U * 4}) {
     at += bytes;
     ends.push_back(at - 1);
   }
@@ -501,8 +501,9 @@ TEST(Processes, OverGlooAllStopWithTheReasonOfTheRankWhoseFileIsTruncated) {
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof address;
-    bind(fd, reinterpret_cast<sockaddr*>(&address), size);
-    getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+    ASSERT_GE(fd, 0);
+    ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+    ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
     close(fd);
     std::vector<pid_t> children;
     for (int rank = 0; rank < 2; ++rank) {
