@@ -7,7 +7,8 @@ undefined behaviour) and tsan (data races), and closes with one line: N passed, 
 
   --quick    the preset release alone, and lint without clang-tidy
 
-Tests labelled no_sanitizers run in release only: they check no compiled code, or start PyTorch from Python.
+Tests labelled no_sanitizers run in release only: they check no compiled code. Those labelled no_tsan or libtorch do not run
+in tsan: PyTorch is not built for ThreadSanitizer, which floods it with false reports.
 One preset by hand: cmake --build build && ctest --preset release.
 environment: CI=true makes compiler warnings errors.
 exit code: 0 all passed, 1 a check or test failed, 2 could not run.'

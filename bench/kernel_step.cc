@@ -210,14 +210,14 @@ class TableReporter final : public benchmark::BenchmarkReporter {
 
 void initialize_benchmark(const Options& options) {
   // Flags that this program cannot honour are fixed, whatever the environment says.
-  std::vector<std::string> words = {"kernel_step",
-                                    "--benchmark_filter=",
-                                    "--benchmark_repetitions=1",
-                                    "--benchmark_out=",
-                                    "--benchmark_enable_random_interleaving=false",
-                                    "--benchmark_min_warmup_time=0"};
+  // Google Benchmark keeps the pointer to the first word, and reads it when it writes a file.
+  static char program[] = "kernel_step";
+  std::vector<std::string> words = {
+      "--benchmark_filter=", "--benchmark_repetitions=1",
+      "--benchmark_out=", "--benchmark_enable_random_interleaving=false",
+      "--benchmark_min_warmup_time=0"};
   words.insert(words.end(), options.benchmark_flags.begin(), options.benchmark_flags.end());
-  std::vector<char*> arguments;
+  std::vector<char*> arguments = {program};
   for (std::string& word : words) arguments.push_back(word.data());
   int count = static_cast<int>(arguments.size());
   benchmark::Initialize(&count, arguments.data());

@@ -78,18 +78,22 @@ class NativeSubject final : public KernelSubject {
   kernels::ShardTensors shard_;
 };
 
+// One version per width of the registers. Not under ThreadSanitizer: the choice is made before it
+// starts.
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+#define STEPSCOPE_CLONED [[gnu::target_clones("avx512f", "avx2", "default")]]
+#else
+#define STEPSCOPE_CLONED
+#endif
+
 /// Reads `grad` and both reads and writes `data`, changing nothing since `zero` is 0, which the
 /// compiler must not know.
-#if defined(__x86_64__)
-[[gnu::target_clones("avx512f", "avx2", "default")]]
-#endif
+STEPSCOPE_CLONED
 void touch(std::uint64_t* data, std::int64_t words, std::uint64_t zero) noexcept {
   for (std::int64_t i = 0; i < words; ++i) data[i] ^= zero;
 }
 
-#if defined(__x86_64__)
-[[gnu::target_clones("avx512f", "avx2", "default")]]
-#endif
+STEPSCOPE_CLONED
 void touch(std::uint64_t* data, const std::uint64_t* read, std::int64_t words,
            std::uint64_t zero) noexcept {
   for (std::int64_t i = 0; i < words; ++i) data[i] ^= read[i] & zero;
