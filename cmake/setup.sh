@@ -98,7 +98,7 @@ install_system_packages() {
     -o Acquire::https::Timeout=60 -o DPkg::Lock::Timeout=120)
   say "setup 1/4: installing Debian packages: $*"
   # The lists of a fresh machine are empty or name versions that are gone; elsewhere they need no update.
-  if apt-cache show "$@" >/dev/null 2>&1 && run_step "$label" "$log" 900 "${apt[@]}" install -y --no-install-recommends "$@"; then
+  if "${apt[@]}" install --simulate "$@" >/dev/null 2>&1 && run_step "$label" "$log" 900 "${apt[@]}" install -y --no-install-recommends "$@"; then
     return
   fi
   if ! run_step "setup 1/4: apt-get update" "$log" 300 "${apt[@]}" update ||

@@ -81,7 +81,6 @@ class Checkout:
         (folder / "home").mkdir()
         self.stand_in("dpkg-query", DPKG_QUERY)
         self.stand_in("apt-get", "")
-        self.stand_in("apt-cache", "")
         self.stand_in("id", "echo 1000")
         self.stand_in("uv", UV)
         self.stand_in("cmake", CMAKE, self.venv_bin)
