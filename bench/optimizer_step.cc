@@ -147,8 +147,9 @@ int measure(const StepOptions& options, const std::vector<std::string>& command)
   Model model = topologies::load_model(options.model);
   // Every case says its own data type; what the file says must not make units look mixed.
   for (auto& parameter : model.parameters) parameter.dtype = options.dtype_list.front();
+  const auto cases = step_cases(options);
   std::vector<std::string> names;
-  for (const StepCase& step_case : step_cases(options)) {
+  for (const StepCase& step_case : cases) {
     names.push_back(step_case.benchmark_name(model.name) +
                     "/iterations:" + std::to_string(options.steps) + "/manual_time");
   }
@@ -158,7 +159,6 @@ int measure(const StepOptions& options, const std::vector<std::string>& command)
   const auto runtime = topologies::open_device(options.device, rendezvous.local_rank);
   const auto communicator = topologies::connect_gloo(rendezvous, options.timeouts);
   topologies::require_same(*communicator, agreement(options, model));
-  const auto cases = step_cases(options);
   // Plans are made here once, so that an unfit model is refused before anything else happens.
   topologies::together(*communicator, [&] {
     for (const StepCase& step_case : cases) {

@@ -54,7 +54,7 @@ std::string table_header() {
                      "local n by rank");
 }
 
-std::string table_row(const StepSession& /*session*/, const CaseResult& result) {
+std::string table_row(const CaseResult& result) {
   const auto& config = result.step_case.config;
   const auto optimizer = topologies::optimizer_name(config.optimizer);
   const auto topology = topologies::topology_name(result.step_case.topology);
@@ -108,7 +108,7 @@ bool StepReporter::ReportContext(const Context& /*context*/) {
 
 void StepReporter::ReportRuns(const std::vector<Run>& /*runs*/) {
   for (; printed_ < session_.completed.size(); ++printed_) {
-    std::printf("%s\n", table_row(session_, session_.completed[printed_]).c_str());
+    std::printf("%s\n", table_row(session_.completed[printed_]).c_str());
   }
   std::fflush(stdout);
 }

@@ -19,7 +19,7 @@ namespace stepscope::bench {
 /// The line above the table's rows, and one row a measured case. Times in ms; state and peak are
 /// those of the rank that has most; numbers of elements with thousands separators.
 std::string table_header();
-std::string table_row(const StepSession& session, const CaseResult& result);
+std::string table_row(const CaseResult& result);
 
 class StepReporter final : public benchmark::BenchmarkReporter {
  public:

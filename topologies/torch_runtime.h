@@ -14,7 +14,7 @@ std::string torch_version();
 /// Instruction set that libtorch's CPU operators use, such as "AVX512".
 std::string torch_cpu_capability();
 
-/// Instruction set that the project's CPU kernels use, such as "AVX3_ZEN4".
+/// Instruction set that the project's CPU kernels use, such as "AVX-512 VBMI".
 std::string kernels_cpu_target();
 
 }  // namespace stepscope::topologies
