@@ -40,7 +40,11 @@ struct Launch {
 struct TensorInput {
   std::vector<std::int64_t> shape = {};  ///< empty: a scalar tensor
   std::string dtype = {};                ///< as the source names it, for example "float"
-  std::int64_t numel() const;            ///< product of the shape; 1 for a scalar
+  /// Place of the operator's argument that holds it, counted over all arguments, tensors or not;
+  /// the tensors of one list share it. This tells parameters from gradients and moments.
+  std::int32_t argument = 0;
+  bool on_device = false;      ///< not in the memory of the CPU, where the source says so
+  std::int64_t numel() const;  ///< product of the shape; 1 for a scalar
 };
 
 /// One process that was traced, and what its source knows of losses.
@@ -58,6 +62,9 @@ struct Process {
   /// Kernel launches the source counted by callbacks, whether or not a record came; nothing where
   /// it counts none.
   std::optional<std::int64_t> launched = {};
+  /// Host activities (operators, ranges, collectives) that found no room; nothing where the source
+  /// cannot say.
+  std::optional<std::int64_t> host_dropped = {};
 };
 
 /// Records that are left out of every sum, by reason (cases E3 and E6).
@@ -82,6 +89,7 @@ class Trace {
   /// The number of `text`, the same for equal texts; 0 is the empty text.
   std::uint32_t intern(std::string_view text);
   std::string_view text(std::uint32_t number) const { return texts_.at(number); }
+  std::size_t text_count() const noexcept { return texts_.size(); }
   std::string_view name(const Event& event) const { return text(event.name); }
 
   std::uint32_t add_launch(const Launch& launch);
