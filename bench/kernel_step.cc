@@ -155,6 +155,7 @@ class Session {
         .set("bytes_moved", result.moved_bytes)
         .set("effective_bandwidth_bytes_per_s",
              std::llround(static_cast<double>(result.moved_bytes) * 1e9 / median(result.step_ns)))
+        .set("bandwidth_fraction", median(result.traffic_ns) / median(result.step_ns))
         .set("contract", "unverified");
     folder_->add_result(row);
     for (std::size_t i = 0; i < ns.size(); ++i) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws one parameter, the borders of its shards and its blocks of 256 elements as a PNG.
+"""Draws one parameter, the borders of its shards and its blocks of 256 elements as a PNG or SVG.
 
 For each state policy: which blocks every rank holds, with one absmax a block and moment, and what
 the ranks exchange. The parameter is one-dimensional and sharded as fsdp2 does: ceil(numel / ranks)
@@ -14,30 +14,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from plot.plot_run import FAINT, INK, MARGIN, OneLineParser, Ruler, save
-from results.run_folder import RunFolderError
+from plot.picture import OneLineParser, check_suffix, drawing, reported, save
+from plot.style import (
+    BLUE,
+    FAINT,
+    GREEN,
+    INK,
+    MARGIN,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    Ruler,
+    plural,
+)
 
-try:
-    import matplotlib
+# isort: split
+# Only after plot.style, which says what to do where matplotlib is missing.
+import matplotlib
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, Rectangle
+
+if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.colors import to_rgb
-    from matplotlib.figure import Figure
-    from matplotlib.patches import FancyArrowPatch, Rectangle
-except ImportError as import_error:
-    hint = "run it with .venv/bin/python, which ./bench.sh sets up"
-    print(f"plot_borders.py: {import_error}; {hint}", file=sys.stderr)
-    sys.exit(2)
-
-EXAMPLE = """\
-example:
-  .venv/bin/python plot/plot_borders.py --numel 1300 --ranks 3 --out borders.png
-
-exit code: 0 drawn (the path of the picture is the last line), 2 could not run."""
 
 BLOCK = 256
 POLICIES = ("local", "global", "original")
@@ -47,8 +52,7 @@ MOMENTS = 2  # of AdamW8bit
 MOST_BLOCKS = 16
 MOST_RANKS = 6
 
-# Okabe and Ito's colours, one a rank, told apart with every common kind of colour blindness.
-COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"]
+COLOURS = [BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION]  # one a rank
 GRID = "#b8b8b8"
 
 DPI = 150
@@ -154,10 +158,6 @@ def cut_borders(numel: int, ranks: int) -> tuple[int, int]:
 
 
 # --- words -------------------------------------------------------------------------------
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def against(size: int, minimum: int) -> str:
@@ -485,10 +485,7 @@ def whole(low: int, high: int, why: str) -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = OneLineParser(
-        prog="plot_borders.py",
-        description=__doc__,
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "plot_borders.py", __doc__, "plot_borders.py --numel 1300 --ranks 3 --out borders.png"
     )
     parser.add_argument(
         "--numel",
@@ -510,22 +507,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="below this many elements state is FP32 (default %(default)s, so that a parameter "
         "that fits a picture shows all; bitsandbytes' own default is 4096)",
     )
-    parser.add_argument("--out", type=Path, metavar="FILE", required=True, help="the PNG to write")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", required=True, help="the .png or .svg to write"
+    )
     options = parser.parse_args(arguments)
-    try:
-        if options.out.suffix != ".png":
-            raise RunFolderError(options.out, "the picture is a PNG; give a name that ends in .png")
-        matplotlib.rcdefaults()
-        with matplotlib.rc_context({"hatch.linewidth": 1.6}):
+
+    def work() -> Path:
+        check_suffix(options.out)
+        with drawing(), matplotlib.rc_context({"hatch.linewidth": 1.6}):
             save(draw(options.numel, options.ranks, options.min_8bit_size), options.out)
-        print(options.out, flush=True)
-    except RunFolderError as error:
-        print(f"plot_borders.py: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"plot_borders.py: cannot write to stdout ({error.strerror})", file=sys.stderr)
-        return 2
-    return 0
+        return options.out
+
+    return reported("plot_borders.py", work)
 
 
 if __name__ == "__main__":

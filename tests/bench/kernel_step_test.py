@@ -56,6 +56,9 @@ def test_the_run_folder_holds_what_was_measured(tmp_path):
     assert int(lion["moment_bytes"]) == 5000 + 4 * blocks
     assert int(lion["bytes_moved"]) == 2 * 3 * 5000 + 2 * (5000 + 4 * blocks)
     assert lion["steps"] == "3"
+    printed = {line.split()[0]: line.split()[3] for line in done.stdout.splitlines()[2:-1]}
+    for row in rows:
+        assert f"{100 * float(row['bandwidth_fraction']):.3g}%" == printed[row["benchmark"]]
     samples = list(csv.DictReader((out / "samples.csv").open()))
     assert len(samples) == 3 * len(rows)
     assert json.loads((out / "manifest.json").read_text())["kernels_cpu_target"]

@@ -120,7 +120,7 @@ def test_the_picture_of_the_page_is_the_default(tmp_path: Path) -> None:
         (["--ranks", "two"], '"two"'),
         (["--min-8bit-size", "-1"], "--min-8bit-size"),
         (["--colour"], "--colour"),
-        (["--out", "picture.svg"], "ends in .png"),
+        (["--out", "picture.pdf"], "ends in .png"),
         (["--out", "absent/picture.png"], "cannot be written"),
     ],
 )

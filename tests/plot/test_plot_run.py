@@ -1,6 +1,5 @@
 """plot/plot_run.py: one legible picture a run, from the run folder alone."""
 
-import itertools
 import os
 import subprocess
 import sys
@@ -9,10 +8,10 @@ from pathlib import Path
 import matplotlib
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from plot import plot_run
 from results.run_folder import read_run_folder
+from tests.plot.legible import assert_legible, texts
 from tests.results.synthetic_run import case_rows, many_cases, write_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,36 +32,6 @@ def draw(folder: Path) -> Figure:
         figure = plot_run.draw(read_run_folder(folder))
         figure.canvas.draw()
     return figure
-
-
-def texts(figure: Figure) -> list[Text]:
-    found = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip()]
-    # Ticks outside of the axis' limits exist, and are not drawn.
-    for axes in figure.axes:
-        for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
-            for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]:
-                if not min(low, high) <= tick.get_loc() <= max(low, high):
-                    found = [t for t in found if t not in (tick.label1, tick.label2)]
-    return found
-
-
-def assert_legible(figure: Figure) -> None:
-    """No text lies on another or leaves the picture; the texts beside the panels stay beside."""
-    boxes = [(text.get_text(), text.get_window_extent()) for text in texts(figure)]
-    for text, box in boxes:
-        assert box.x0 >= 0 and box.y0 >= 0, text
-        assert box.x1 <= figure.bbox.width and box.y1 <= figure.bbox.height, text
-    for (one, box), (other, other_box) in itertools.combinations(boxes, 2):
-        overlap_x = min(box.x1, other_box.x1) - max(box.x0, other_box.x0)
-        overlap_y = min(box.y1, other_box.y1) - max(box.y0, other_box.y0)
-        assert overlap_x <= 0 or overlap_y <= 0, f"{one!r} lies on {other!r}"
-    for text, box in boxes:
-        for axes in figure.axes:
-            panel = axes.get_window_extent()
-            across = box.x0 < panel.x1 and box.x1 > panel.x1
-            assert not across or box.y1 <= panel.y0 or box.y0 >= panel.y1, (
-                f"{text!r} leaves a panel"
-            )
 
 
 @pytest.mark.parametrize("ranks", [1, 8])
@@ -221,7 +190,7 @@ def test_an_incomplete_run_is_refused(tmp_path: Path) -> None:
 def test_what_cannot_be_drawn_is_one_line(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", *case_rows())
     assert "is not a folder" in refused(plot(tmp_path / "absent"))
-    assert "ends in .png" in refused(plot(run, "--out", tmp_path / "picture.svg"))
+    assert "ends in .png" in refused(plot(run, "--out", tmp_path / "picture.pdf"))
     assert "cannot be written" in refused(plot(run, "--out", tmp_path / "absent" / "picture.png"))
     assert "no results" in refused(plot(write_run(tmp_path / "empty", [], [])))
     assert "--help" in refused(plot())
