@@ -21,6 +21,7 @@
 
 #include "core/error.h"
 #include "topologies/communicator.h"
+#include "topologies/network_interface.h"
 
 namespace stepscope::topologies {
 namespace {
@@ -244,7 +245,9 @@ std::shared_ptr<gloo::transport::Device> make_device(const Rendezvous& rendezvou
   if (rendezvous.local_world_size == rendezvous.world_size) {
     return c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1");
   }
-  return c10d::ProcessGroupGloo::createDefaultDevice();
+  // Not c10d's default: this host's name, which often means loopback to this host alone.
+  return c10d::ProcessGroupGloo::createDeviceForHostname(
+      own_address_towards(rendezvous.master_addr));
 }
 
 class GlooCommunicator final : public Communicator {
@@ -376,6 +379,10 @@ class GlooCommunicator final : public Communicator {
 }  // namespace
 
 std::unique_ptr<Communicator> connect_gloo(const Rendezvous& rendezvous, const Timeouts& timeouts) {
+  // Before any rank waits for another.
+  if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME")) {
+    require_interface("GLOO_SOCKET_IFNAME", interface);
+  }
   return std::make_unique<GlooCommunicator>(rendezvous, timeouts);
 }
 

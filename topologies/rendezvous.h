@@ -1,19 +1,24 @@
 #pragma once
 
 /// Purpose: who this process is in the job and where its peers meet: rank, world size and address,
-/// from the environment variables that torchrun sets.
+/// from the environment variables of its launcher.
 ///
 /// Usage:  Rendezvous rendezvous = rendezvous_from_environment();
 ///
-/// Caveats: reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, and, where present,
-/// LOCAL_WORLD_SIZE, TORCHELASTIC_USE_AGENT_STORE and TORCHELASTIC_RESTART_COUNT. Nothing is
-/// guessed: a missing or contradictory variable is an Error naming it, before any connection is
-/// tried.
+/// Where RANK, WORLD_SIZE or LOCAL_RANK is set (torchrun, or by hand), those count, with
+/// MASTER_ADDR, MASTER_PORT and, where present, LOCAL_WORLD_SIZE, TORCHELASTIC_USE_AGENT_STORE and
+/// TORCHELASTIC_RESTART_COUNT. Otherwise Slurm's do (slurm_task.h), and MASTER_ADDR and MASTER_PORT
+/// only override where the ranks meet.
+///
+/// Caveats: nothing is guessed: a missing variable is an Error naming it, and two that contradict
+/// each other one naming both, before any connection is tried.
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
+
+#include "topologies/host_address.h"
+#include "topologies/slurm_task.h"
 
 namespace stepscope::topologies {
 
@@ -26,17 +31,19 @@ struct Rendezvous {
   std::uint16_t master_port = 0;
   bool agent_store = false;  ///< torchrun's agent already serves the store on master_port
   std::int64_t restart =
-      0;  ///< torchrun's restart count, so that a restarted job meets itself only
+      0;                 ///< torchrun's restart count, so that a restarted job meets itself only
+  std::string launcher;  ///< "torchrun", "slurm" or "environment": whose variables these were
 };
 
-/// Looks a variable up; std::nullopt when it is not set. Tests hand in their own.
-using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+/// The address of a node that Slurm names.
+using NodeAddress = std::function<std::string(const std::string& node)>;
 
 /// The process's own environment.
 Environment process_environment();
 
-/// Throws Error naming the variable that is missing, not a number, out of range, or in
+/// Throws Error naming the variables that are missing, not a number, out of range, or in
 /// contradiction.
-Rendezvous rendezvous_from_environment(const Environment& environment = process_environment());
+Rendezvous rendezvous_from_environment(const Environment& environment = process_environment(),
+                                       const NodeAddress& node_address = slurm_node_address);
 
 }  // namespace stepscope::topologies

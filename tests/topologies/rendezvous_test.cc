@@ -22,12 +22,26 @@ Variables torchrun_variables() {
           {"TORCHELASTIC_RESTART_COUNT", "2"}};
 }
 
+Variables slurm_variables() {
+  return {{"SLURM_JOB_ID", "7"},
+          {"SLURM_STEP_ID", "0"},
+          {"SLURM_PROCID", "5"},
+          {"SLURM_LOCALID", "1"},
+          {"SLURM_NODEID", "1"},
+          {"SLURM_STEP_NUM_NODES", "2"},
+          {"SLURM_STEP_NUM_TASKS", "8"},
+          {"SLURM_STEP_TASKS_PER_NODE", "4(x2)"},
+          {"SLURM_STEP_NODELIST", "gpu[03-04]"}};
+}
+
 Rendezvous read(const Variables& variables) {
-  return rendezvous_from_environment([&](const std::string& name) -> std::optional<std::string> {
-    const auto found = variables.find(name);
-    if (found == variables.end()) return std::nullopt;
-    return found->second;
-  });
+  return rendezvous_from_environment(
+      [&](const std::string& name) -> std::optional<std::string> {
+        const auto found = variables.find(name);
+        if (found == variables.end()) return std::nullopt;
+        return found->second;
+      },
+      [](const std::string& node) { return node + ".cluster"; });
 }
 
 std::string failure(const Variables& variables) {
@@ -96,6 +110,85 @@ TEST(Rendezvous, NamesTheVariableThatIsWrong) {
     EXPECT_NE(message.find(name), std::string::npos) << name << "=" << value << ": " << message;
     EXPECT_NE(message.find(value), std::string::npos) << name << "=" << value << ": " << message;
   }
+}
+
+TEST(Rendezvous, TakesAnAddressWithAPort) {
+  Variables variables = torchrun_variables();
+  variables["MASTER_ADDR"] = "[::1]:29501";
+  EXPECT_EQ(read(variables).master_addr, "::1");
+  EXPECT_EQ(read(variables).master_port, 29501);
+  variables.erase("MASTER_PORT");
+  EXPECT_EQ(read(variables).master_port, 29501);
+  variables["MASTER_PORT"] = "29502";
+  EXPECT_NE(failure(variables).find("MASTER_ADDR's port is 29501 and MASTER_PORT is 29502"),
+            std::string::npos)
+      << failure(variables);
+}
+
+TEST(Rendezvous, TakesWhatSrunSets) {
+  const Rendezvous rendezvous = read(slurm_variables());
+  EXPECT_EQ(rendezvous.launcher, "slurm");
+  EXPECT_EQ(rendezvous.rank, 5);
+  EXPECT_EQ(rendezvous.world_size, 8);
+  EXPECT_EQ(rendezvous.local_rank, 1);
+  EXPECT_EQ(rendezvous.local_world_size, 4);
+  EXPECT_EQ(rendezvous.master_addr, "gpu03.cluster");
+  EXPECT_GT(rendezvous.master_port, 0);
+  EXPECT_FALSE(rendezvous.agent_store);
+}
+
+TEST(Rendezvous, OnOneNodeOfSlurmTheRanksMeetOnLoopback) {
+  Variables variables = slurm_variables();
+  variables["SLURM_NODEID"] = "0";
+  variables["SLURM_STEP_NUM_NODES"] = "1";
+  variables["SLURM_STEP_TASKS_PER_NODE"] = "8";
+  variables["SLURM_STEP_NODELIST"] = "gpu03";
+  EXPECT_EQ(read(variables).master_addr, "127.0.0.1");
+}
+
+TEST(Rendezvous, UnderSlurmTheUserMaySayWhereTheRanksMeet) {
+  Variables variables = slurm_variables();
+  variables["MASTER_ADDR"] = "10.1.1.1";
+  variables["MASTER_PORT"] = "4711";
+  EXPECT_EQ(read(variables).master_addr, "10.1.1.1");
+  EXPECT_EQ(read(variables).master_port, 4711);
+  variables.erase("MASTER_PORT");
+  EXPECT_GE(read(variables).master_port, 10'000);
+  variables["MASTER_ADDR"] = "10.1.1.1:4712";
+  EXPECT_EQ(read(variables).master_port, 4712);
+}
+
+TEST(Rendezvous, RanksSetByHandMustBeThoseOfTheSlurmStep) {
+  Variables variables = slurm_variables();
+  variables.insert({{"RANK", "5"},
+                    {"WORLD_SIZE", "8"},
+                    {"LOCAL_RANK", "1"},
+                    {"MASTER_ADDR", "gpu03"},
+                    {"MASTER_PORT", "29500"}});
+  EXPECT_EQ(read(variables).launcher, "environment");
+  EXPECT_EQ(read(variables).local_world_size, 4);
+  variables["RANK"] = "0";
+  EXPECT_NE(failure(variables).find("RANK is 0 and SLURM_PROCID is 5"), std::string::npos)
+      << failure(variables);
+  variables["RANK"] = "5";
+  variables["WORLD_SIZE"] = "16";
+  EXPECT_NE(failure(variables).find("WORLD_SIZE is 16 and SLURM_STEP_NUM_TASKS is 8"),
+            std::string::npos)
+      << failure(variables);
+}
+
+TEST(Rendezvous, UnderTorchrunSlurmsTasksAreOnlyTheAgents) {
+  Variables variables = slurm_variables();
+  for (const auto& [name, value] : torchrun_variables()) variables[name] = value;
+  variables["TORCHELASTIC_RUN_ID"] = "none";
+  EXPECT_EQ(read(variables).launcher, "torchrun");
+  EXPECT_EQ(read(variables).rank, 3);
+}
+
+TEST(Rendezvous, ABatchScriptMayStartRanksByItself) {
+  Variables variables = torchrun_variables();
+  variables.insert({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "7"}});
+  EXPECT_EQ(read(variables).rank, 3);
 }
 
 }  // namespace
