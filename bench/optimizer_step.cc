@@ -180,6 +180,7 @@ int measure(const StepOptions& options, const std::vector<std::string>& command)
     announce(model);
     folder = std::make_unique<results::RunFolder>(results::RunFolder::create(
         destination(options), manifest(options, model, *runtime, command, hosts, session.threads)));
+    folder->set("launcher", rendezvous.launcher);
     session.run_folder = folder.get();
   });
 

@@ -1,0 +1,106 @@
+"""The benchmark's ranks as tasks of a real Slurm step: no wrapper, no variable set by hand."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+from slurm_lab import SlurmLab, missing
+
+BIN = Path(os.environ["STEPSCOPE_BIN"])
+QUICK = [BIN / "optimizer_step", "--quick", "--threads", "1", "--benchmark_filter=Lion8bit.*fp32"]
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    with SlurmLab(tmp_path_factory.mktemp("slurm")) as lab:
+        yield lab
+
+
+def test_tasks_of_two_nodes_find_each_other(lab, tmp_path):
+    out = tmp_path / "run"
+    ended = lab.run(["srun", "-N2", "-n3", "--kill-on-bad-exit=1", *QUICK, "--out", out])
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-1] == str(out)
+    with (out / "results.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["rank"] for row in rows] == ["0", "1", "2"]
+    assert {row["status"] for row in rows} == {"ok"}
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["launcher"] == "slurm"
+    assert manifest["environment"]["SLURM_JOB_NODELIST"] == "n[1-2]"
+
+
+def test_two_steps_of_one_job_do_not_meet_each_other(lab, tmp_path):
+    script = tmp_path / "job.sh"
+    words = " ".join(map(str, QUICK)).replace(
+        "--benchmark_filter=Lion8bit.*fp32", "'--benchmark_filter=Lion8bit.*fp32'"
+    )
+    script.write_text(
+        "#!/bin/bash\n"
+        f"srun --exact -n2 --mem=500 {words} --out {tmp_path}/a >{tmp_path}/a.txt 2>&1 & one=$!\n"
+        f"srun --exact -n2 --mem=500 {words} --out {tmp_path}/b >{tmp_path}/b.txt 2>&1 & two=$!\n"
+        "wait $one || exit; wait $two\n"
+    )
+    submit = ["sbatch", "-W", "-N1", "-n4", "-o", tmp_path / "job.txt", script]
+    ended = lab.run(submit)
+    said = "".join(
+        file.read_text() for file in sorted(tmp_path.glob("*.txt"), key=lambda path: path.name)
+    )
+    assert ended.returncode == 0, said
+    assert (tmp_path / "a" / "manifest.json").exists()
+    assert (tmp_path / "b" / "manifest.json").exists()
+
+
+def test_a_batch_script_without_srun_is_told_so_at_once(lab, tmp_path):
+    log = tmp_path / "job.txt"
+    line = " ".join(f"'{word}'" for word in map(str, QUICK))
+    begin = time.monotonic()
+    ended = lab.run(["sbatch", "-W", "-N2", "-n3", "-o", log, "--wrap", line])
+    assert ended.returncode == 2
+    assert time.monotonic() - begin < 60
+    said = log.read_text()
+    assert "SLURM_NTASKS is 3" in said
+    assert "start the ranks with srun" in said
+    assert said.count("\n") == 1, said
+
+
+def test_a_rank_that_is_the_same_for_all_tasks_is_named_with_slurms(lab):
+    by_hand = "RANK=0,WORLD_SIZE=3,LOCAL_RANK=0,MASTER_ADDR=127.0.0.1,MASTER_PORT=29511"
+    ended = lab.run(
+        ["srun", "-N2", "-n3", "--kill-on-bad-exit=1", f"--export=ALL,{by_hand}", *QUICK]
+    )
+    assert ended.returncode != 0
+    # The first task that fails takes the others along, whichever it is.
+    assert re.search("RANK is 0 and SLURM_PROCID is [12]; unset", ended.stderr), ended.stderr
+
+
+def test_a_task_that_slurm_kills_ends_the_others_with_its_rank_named(lab, tmp_path):
+    out = tmp_path / "run"
+    manifest = Path(f"{out}.incomplete/manifest.json")
+    # Rank 1 dies while it measures; the other must not wait for the job's time limit.
+    rank = tmp_path / "rank.sh"
+    command = " ".join(f"'{word}'" for word in map(str, QUICK[:1]))
+    rank.write_text(
+        "#!/bin/bash\n"
+        f"{command} --model gpt2 --steps 2000 --timeout 10 --threads 1 "
+        f"'--benchmark_filter=Lion8bit.*fp32' --out {out} & pid=$!\n"
+        'if [ "$SLURM_PROCID" = 1 ]; then\n'
+        f"  for _ in $(seq 300); do [ -s {manifest} ] && break; sleep 0.1; done\n"
+        "  sleep 1; kill -KILL $pid\n"
+        "fi\n"
+        "wait $pid\n"
+    )
+    rank.chmod(0o755)
+    ended = lab.run(["srun", "-N2", "-n2", rank])
+    assert ended.returncode != 0
+    assert "peer rank 1" in ended.stderr, ended.stderr
+    assert not out.exists()
+    assert json.loads(manifest.read_text())["status"] == "incomplete"
