@@ -15,10 +15,10 @@
 
 #include "core/error.h"
 #include "core/parse.h"
+#include "core/printable.h"
 #include "core/program.h"
 #include "topologies/load_model.h"
 #include "topologies/plan_summary.h"
-#include "topologies/printable.h"
 
 namespace stepscope::bench {
 namespace {

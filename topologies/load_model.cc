@@ -1,9 +1,9 @@
 #include "topologies/load_model.h"
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "topologies/model_json.h"
 #include "topologies/presets.h"
-#include "topologies/printable.h"
 #include "topologies/safetensors.h"
 
 namespace stepscope::topologies {

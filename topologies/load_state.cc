@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "topologies/input_file.h"
-#include "topologies/printable.h"
+#include "core/input_file.h"
+#include "core/printable.h"
 #include "topologies/state_file.h"
 #include "topologies/state_index.h"
 #include "topologies/state_reader.h"

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "topologies/input_file.h"
-#include "topologies/printable.h"
+#include "core/input_file.h"
+#include "core/printable.h"
 #include "topologies/strict_json.h"
 
 namespace stepscope::topologies {

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "core/error.h"
-#include "topologies/printable.h"
+#include "core/printable.h"
 
 namespace stepscope::topologies {
 namespace {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "topologies/input_file.h"
-#include "topologies/printable.h"
+#include "core/input_file.h"
+#include "core/printable.h"
 #include "topologies/strict_json.h"
 
 namespace stepscope::topologies {

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/durable_file.h"
 #include "core/error.h"
-#include "topologies/durable_file.h"
-#include "topologies/input_file.h"
+#include "core/input_file.h"
 #include "topologies/sha256.h"
 #include "topologies/state_file.h"
 #include "topologies/state_index.h"

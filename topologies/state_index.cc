@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "topologies/printable.h"
+#include "core/printable.h"
 #include "topologies/sha256.h"
 #include "topologies/strict_json.h"
 

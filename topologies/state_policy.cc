@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "topologies/printable.h"
+#include "core/printable.h"
 
 namespace stepscope::topologies {
 

@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "core/error.h"
-#include "topologies/input_file.h"
+#include "core/input_file.h"
 #include "topologies/sha256.h"
 
 namespace stepscope::topologies {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "topologies/printable.h"
+#include "core/printable.h"
 
 namespace stepscope::topologies {
 namespace {

@@ -10,7 +10,7 @@
 #include <fstream>
 
 #include "core/error.h"
-#include "tests/topologies/error_text.h"
+#include "tests/core/error_text.h"
 
 namespace stepscope::topologies {
 namespace {

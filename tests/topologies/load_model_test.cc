@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/topologies/error_text.h"
-#include "tests/topologies/temp_file.h"
+#include "tests/core/error_text.h"
+#include "tests/core/temp_file.h"
 
 namespace stepscope::topologies {
 namespace {

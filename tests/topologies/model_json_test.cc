@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/topologies/damaged.h"
-#include "tests/topologies/error_text.h"
+#include "tests/core/damaged.h"
+#include "tests/core/error_text.h"
 
 namespace stepscope::topologies {
 namespace {

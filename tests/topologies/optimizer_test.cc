@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/topologies/error_text.h"
+#include "tests/core/error_text.h"
 
 namespace stepscope::topologies {
 namespace {

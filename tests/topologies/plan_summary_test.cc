@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-#include "tests/topologies/error_text.h"
+#include "tests/core/error_text.h"
 #include "tests/topologies/plan_cases.h"
 #include "topologies/load_model.h"
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/topologies/error_text.h"
+#include "tests/core/error_text.h"
 #include "topologies/load_model.h"
 
 namespace stepscope::topologies {

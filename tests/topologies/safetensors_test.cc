@@ -4,9 +4,9 @@
 
 #include <filesystem>
 
-#include "tests/topologies/damaged.h"
-#include "tests/topologies/error_text.h"
-#include "tests/topologies/temp_file.h"
+#include "tests/core/damaged.h"
+#include "tests/core/error_text.h"
+#include "tests/core/temp_file.h"
 
 namespace stepscope::topologies {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "tests/topologies/error_text.h"
+#include "tests/core/error_text.h"
 #include "tests/topologies/plan_cases.h"
 #include "topologies/load_model.h"
 #include "topologies/presets.h"

@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "tests/topologies/error_text.h"
+#include "tests/core/error_text.h"
 
 namespace stepscope::topologies {
 namespace {

@@ -13,9 +13,9 @@
 #include <iterator>
 #include <thread>
 
-#include "error_text.h"
+#include "core/durable_file.h"
 #include "state_world.h"
-#include "topologies/durable_file.h"
+#include "tests/core/error_text.h"
 #include "topologies/sha256.h"
 #include "topologies/state_index.h"
 

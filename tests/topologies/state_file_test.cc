@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "error_text.h"
 #include "kernels/reference_step.h"
 #include "state_world.h"
+#include "tests/core/error_text.h"
 #include "topologies/state_index.h"
 #include "topologies/synthetic_values.h"
 

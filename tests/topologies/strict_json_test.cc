@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "tests/topologies/error_text.h"
+#include "tests/core/error_text.h"
 
 namespace stepscope::topologies {
 namespace {

@@ -1,6 +1,6 @@
-#include "topologies/printable.h"
+#include "core/printable.h"
 
-namespace stepscope::topologies {
+namespace stepscope {
 namespace {
 
 unsigned byte_at(std::string_view text, std::size_t at) {
@@ -64,4 +64,4 @@ std::string printable(std::string_view text, std::size_t max_bytes) {
   return out + (at < text.size() ? "\"..." : "\"");
 }
 
-}  // namespace stepscope::topologies
+}  // namespace stepscope

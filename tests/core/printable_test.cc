@@ -1,8 +1,8 @@
-#include "topologies/printable.h"
+#include "core/printable.h"
 
 #include <gtest/gtest.h>
 
-namespace stepscope::topologies {
+namespace stepscope {
 namespace {
 
 TEST(Printable, LeavesOrdinaryTextAlone) {
@@ -43,4 +43,4 @@ TEST(Printable, CutsLongTextAtACharacterBorder) {
 }
 
 }  // namespace
-}  // namespace stepscope::topologies
+}  // namespace stepscope

@@ -1,4 +1,4 @@
-#include "topologies/input_file.h"
+#include "core/input_file.h"
 
 #include <cerrno>
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 
-namespace stepscope::topologies {
+namespace stepscope {
 
 InputFile::InputFile(const std::string& path) : path_(path) {
   std::error_code failure;
@@ -47,4 +47,4 @@ std::string file_stem(const std::string& path) {
   return std::filesystem::path(path).stem().string();
 }
 
-}  // namespace stepscope::topologies
+}  // namespace stepscope

@@ -12,7 +12,7 @@
 #include <fstream>
 #include <string>
 
-namespace stepscope::topologies {
+namespace stepscope {
 
 class InputFile {
  public:
@@ -37,4 +37,4 @@ class InputFile {
 /// "model" for "dir/model.safetensors": what a model read from `path` is called.
 std::string file_stem(const std::string& path);
 
-}  // namespace stepscope::topologies
+}  // namespace stepscope

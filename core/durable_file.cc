@@ -1,4 +1,4 @@
-#include "topologies/durable_file.h"
+#include "core/durable_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 #include "core/error.h"
 
-namespace stepscope::topologies {
+namespace stepscope {
 namespace {
 
 constexpr int kClosed = -1;
@@ -67,4 +67,4 @@ void sync_folder(const std::string& folder) {
   if (failed) fail("cannot be forced to the disk", path);
 }
 
-}  // namespace stepscope::topologies
+}  // namespace stepscope

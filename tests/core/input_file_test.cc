@@ -1,4 +1,4 @@
-#include "topologies/input_file.h"
+#include "core/input_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -6,10 +6,10 @@
 
 #include <filesystem>
 
-#include "tests/topologies/error_text.h"
-#include "tests/topologies/temp_file.h"
+#include "tests/core/error_text.h"
+#include "tests/core/temp_file.h"
 
-namespace stepscope::topologies {
+namespace stepscope {
 namespace {
 
 std::string error_of(const std::string& path) {
@@ -63,4 +63,4 @@ TEST(FileStem, IsTheNameWithoutFolderAndEnding) {
 }
 
 }  // namespace
-}  // namespace stepscope::topologies
+}  // namespace stepscope

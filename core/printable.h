@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace stepscope::topologies {
+namespace stepscope {
 
 /// Whether `text` is valid UTF-8 without control characters: ASCII's, DEL, and the C1 controls
 /// (U+0080 to U+009F), on which terminals and CSV readers may act.
@@ -18,4 +18,4 @@ bool is_printable(std::string_view text);
 /// character border; "..." shows the cut.
 std::string printable(std::string_view text, std::size_t max_bytes = 100);
 
-}  // namespace stepscope::topologies
+}  // namespace stepscope

@@ -15,7 +15,7 @@
 #include <span>
 #include <string>
 
-namespace stepscope::topologies {
+namespace stepscope {
 
 class DurableFile {
  public:
@@ -44,4 +44,4 @@ class DurableFile {
 /// Forces the entries of a folder to the disk. Throws Error naming it.
 void sync_folder(const std::string& folder);
 
-}  // namespace stepscope::topologies
+}  // namespace stepscope
