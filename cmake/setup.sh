@@ -33,6 +33,7 @@ debian_packages=(
   libhwy-dev:hwy/highway.h
   libgloo-dev:gloo/transport/device.h
   libssl-dev:openssl/evp.h
+  zlib1g-dev:zlib.h
 )
 
 have() { command -v "$1" >/dev/null 2>&1; }

@@ -1,0 +1,230 @@
+#include "tracer/nsys_reader.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "tests/core/error_text.h"
+#include "tests/tracer/trace_files.h"
+
+namespace stepscope::tracer {
+namespace {
+
+std::string error_of(const std::string& path) {
+  return error_text([&] { trace_of(path); });
+}
+
+const Event& first(const Trace& trace, EventKind kind) {
+  const auto found = std::find_if(trace.events().begin(), trace.events().end(),
+                                  [&](const Event& event) { return event.kind == kind; });
+  if (found == trace.events().end()) throw std::runtime_error("no such event");
+  return *found;
+}
+
+constexpr const char* kStrings =
+    "CREATE TABLE StringIds(id INTEGER PRIMARY KEY, value TEXT);"
+    "INSERT INTO StringIds VALUES(1,'kernel(int)'),(2,'cudaLaunchKernel_v7000'),(3,'optimizer');";
+constexpr const char* kKernels =
+    "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL(start INTEGER, end INTEGER, deviceId INTEGER,"
+    " streamId INTEGER, correlationId INTEGER, globalPid INTEGER, demangledName INTEGER,"
+    " gridX INTEGER, gridY INTEGER, gridZ INTEGER, blockX INTEGER, blockY INTEGER, blockZ INTEGER);"
+    "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL "
+    "VALUES(100,150,0,7,9,281475043819520,1,17,1,1,256,1,1);";
+
+TEST(NsysReader, ReadsARealExportOfTwoProcesses) {
+  const auto file = real_trace("nsysai_mfu_2gpu_before.sqlite");
+  ReadReport report;
+  const Trace trace = trace_of(file->path(), {}, &report);
+  EXPECT_EQ(report.format, "nsys");
+  EXPECT_EQ(report.events, 32'249);
+  EXPECT_EQ(trace.health().total(), 0);
+  ASSERT_EQ(trace.processes().size(), 2U);
+  std::set<std::int64_t> pids;
+  for (const Process& process : trace.processes()) {
+    pids.insert(process.pid);
+    EXPECT_EQ(process.wall_clock_offset_ns, 1'779'782'330'176'752'435);
+    EXPECT_FALSE(process.rank);
+    EXPECT_FALSE(process.dropped);
+  }
+  EXPECT_EQ(pids, (std::set<std::int64_t>{144, 145}));
+  EXPECT_EQ(sum_of(trace, EventKind::kernel), (Sum{4'010, 270'875'926 + 264'324'724}));
+  EXPECT_EQ(sum_of(trace, EventKind::copy).events, 1'020);
+  EXPECT_EQ(sum_of(trace, EventKind::set).events, 269);
+  EXPECT_EQ(sum_of(trace, EventKind::synchronization).events, 366);
+  EXPECT_EQ(sum_of(trace, EventKind::api_call).events, 7'466);
+  EXPECT_EQ(sum_of(trace, EventKind::collective).events, 66);
+  EXPECT_EQ(std::count_if(trace.events().begin(), trace.events().end(),
+                          [](const Event& event) {
+                            return event.kind == EventKind::kernel &&
+                                   event.collective == CollectiveKind::send_receive;
+                          }),
+            66);
+  // Every device activity's thread and process agree with the call that started it.
+  const Event& copy = first(trace, EventKind::copy);
+  EXPECT_EQ(copy.value, 95'846'400);
+  EXPECT_EQ(copy.direction, CopyDirection::device_to_device);
+  EXPECT_EQ(trace.name(copy), "Memcpy DtoD");
+}
+
+TEST(NsysReader, TakesTheNumbersOutOfThePyTorchNames) {
+  const auto file = real_trace("nsysai_mfu_2gpu_before.sqlite");
+  const Trace trace = trace_of(file->path());
+  std::set<std::string> operators;
+  for (const Event& event : trace.events()) {
+    EXPECT_EQ(trace.name(event).find("op_id"), std::string_view::npos) << trace.name(event);
+    if (event.kind == EventKind::host_operator) operators.insert(std::string(trace.name(event)));
+    if (event.kind == EventKind::api_call) {
+      EXPECT_EQ(trace.name(event).find("_v7000"), std::string_view::npos);
+    }
+  }
+  EXPECT_TRUE(operators.contains("aten::empty"));
+  EXPECT_LT(operators.size(), 100U);
+}
+
+TEST(NsysReader, JoinsNamesOfDomainsAndRegisteredStrings) {
+  const auto file = real_trace("own_cpu_nvtx_nsys2023.4.sqlite");
+  ReadReport report;
+  const Trace trace = trace_of(file->path(), {}, &report);
+  std::vector<std::string_view> names;
+  for (const Event& event : trace.events()) {
+    EXPECT_EQ(event.kind, EventKind::range);
+    names.push_back(trace.name(event));
+  }
+  const std::vector<std::string_view> step = {"step", "optimizer", "optbench:registered step",
+                                              "optbench:start-end bucket", "default start/end"};
+  ASSERT_EQ(names.size(), 16U);
+  for (std::size_t i = 0; i < 15; ++i) EXPECT_EQ(names[i], step[i % 5]);
+  EXPECT_EQ(names[15], "worker range");
+  // The first step: 37,523,355 to 39,187,102 ns, on thread 14232 of process 14232.
+  EXPECT_EQ(trace.events()[0].start_ns, 37'523'355);
+  EXPECT_EQ(trace.events()[0].end_ns, 39'187'102);
+  EXPECT_EQ(trace.events()[0].thread, 14'232U);
+  EXPECT_EQ(trace.processes().at(0).pid, 14'232);
+  // Three marks, two categories and a thread's name are no ranges.
+  EXPECT_EQ(report.skipped, 6);
+  EXPECT_EQ(report.notes,
+            (std::vector<std::string>{
+                "no kernels recorded: there is no table CUPTI_ACTIVITY_KIND_KERNEL"}));
+}
+
+TEST(NsysReader, SurvivesAFileWithFewTablesAndColumns) {
+  const auto file = real_trace("nsysai_healthy_1pct.sqlite");
+  ReadReport report;
+  const Trace trace = trace_of(file->path(), {.rank = 3}, &report);
+  EXPECT_EQ(sum_of(trace, EventKind::kernel), (Sum{400, 400'000'000}));
+  EXPECT_EQ(sum_of(trace, EventKind::api_call), (Sum{400, 1'000'000}));
+  ASSERT_EQ(trace.processes().size(), 1U);
+  EXPECT_EQ(trace.processes()[0].rank, 3);
+  EXPECT_EQ(report.notes,
+            (std::vector<std::string>{"no annotations: there is no table NVTX_EVENTS"}));
+  const Event& kernel = first(trace, EventKind::kernel);
+  EXPECT_EQ(trace.launch(kernel.detail).grid[0], 128);
+  EXPECT_EQ(trace.launch(kernel.detail).block[0], 256);
+}
+
+TEST(NsysReader, FindsTablesWithASuffix) {
+  const auto file = sqlite_of(
+      std::string(kStrings) + kKernels +
+      "CREATE TABLE NVTX_EVENTS_V2(start INTEGER, end INTEGER, eventType INTEGER, textId INTEGER);"
+      "INSERT INTO NVTX_EVENTS_V2 VALUES(90,200,59,3);"
+      "CREATE TABLE NVTX_EVENTS_VX(a);"
+      "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME_V3(start INTEGER, end INTEGER, globalTid INTEGER,"
+      " correlationId INTEGER, nameId INTEGER);"
+      "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME_V3 VALUES(95,99,281475043819525,9,2);");
+  ReadReport report;
+  const Trace trace = trace_of(file->path(), {}, &report);
+  EXPECT_TRUE(report.notes.empty());
+  EXPECT_EQ(trace.name(first(trace, EventKind::range)), "optimizer");
+  const Event& call = first(trace, EventKind::api_call);
+  EXPECT_EQ(trace.name(call), "cudaLaunchKernel");
+  EXPECT_EQ(call.thread, 5U);
+  const Event& kernel = first(trace, EventKind::kernel);
+  EXPECT_EQ(kernel.process, call.process);
+  EXPECT_EQ(kernel.correlation, 9U);
+  EXPECT_EQ(kernel.value, kNoValue);
+  EXPECT_EQ(trace.launch(kernel.detail).grid[0], 17);
+}
+
+TEST(NsysReader, KeepsEqualCorrelationsOfTwoProcessesApart) {
+  const auto file = sqlite_of(std::string(kStrings) + kKernels +
+                              "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL "
+                              "VALUES(100,150,0,7,9,281475060596736,1,1,1,1,1,1,1);");
+  const Trace trace = trace_of(file->path());
+  ASSERT_EQ(trace.events().size(), 2U);
+  EXPECT_NE(trace.events()[0].process, trace.events()[1].process);
+  EXPECT_EQ(error_text([&] { trace_of(file->path(), {.rank = 0}); }),
+            file->path() +
+                ": holds 2 processes, and one rank was given; leave the rank out, or "
+                "trace each rank into a file of its own");
+}
+
+TEST(NsysReader, LeavesOutImpossibleTimesAndCountsThem) {
+  const auto file =
+      sqlite_of(std::string(kStrings) + kKernels +
+                "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL(start,end,deviceId) VALUES"
+                "(0,0,0),(100,95,0),(100,7400000000000000000,0),(-9223372036854775808,5,0);");
+  const Trace trace = trace_of(file->path());
+  EXPECT_EQ(sum_of(trace, EventKind::kernel), (Sum{1, 50}));
+  EXPECT_EQ(trace.health().without_time, 1);
+  EXPECT_EQ(trace.health().negative_duration, 1);
+  EXPECT_EQ(trace.health().impossible_duration, 2);
+}
+
+TEST(NsysReader, NamesThePlaceOfAValueThatIsNoInteger) {
+  for (const char* value : {"'soon'", "1.5", "x'00'"}) {
+    const auto file = sqlite_of(std::string(kStrings) + kKernels +
+                                "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL(start,end,deviceId) "
+                                "VALUES(1,CAST(" +
+                                value + " AS BLOB),0);");
+    EXPECT_EQ(error_of(file->path()),
+              file->path() +
+                  ": row 2 of table \"CUPTI_ACTIVITY_KIND_KERNEL\" has no integer in "
+                  "column \"end\"; export the trace again, or copy the file again");
+  }
+}
+
+TEST(NsysReader, DoesNotRunWhatASchemaHolds) {
+  // A view in a table's place, a virtual table, and a column that is computed.
+  const auto view = sqlite_of(
+      std::string(kStrings) +
+      "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT "
+      "x+1 FROM n) SELECT x AS start, x AS end, 0 AS deviceId FROM n;");
+  ReadReport report;
+  EXPECT_EQ(trace_of(view->path(), {}, &report).events().size(), 0U);
+  EXPECT_EQ(report.notes.size(), 2U);
+  const auto computed =
+      sqlite_of(std::string(kStrings) +
+                "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL(start INTEGER, deviceId INTEGER,"
+                " end INTEGER GENERATED ALWAYS AS (start+1));"
+                "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL(start) VALUES(1);");
+  EXPECT_EQ(error_of(computed->path()),
+            computed->path() +
+                ": row 1 of table \"CUPTI_ACTIVITY_KIND_KERNEL\" has no integer in "
+                "column \"end\"; export the trace again, or copy the file again");
+}
+
+TEST(NsysReader, RefusesWhatIsNoTraceWithOneLine) {
+  const TempFile empty("empty.sqlite", "");
+  EXPECT_EQ(error_of(empty.path()), empty.path() +
+                                        ": is empty; give an nsys SQLite export, a trace "
+                                        "of stepscope, or Kineto's JSON");
+  const TempFile text("notes.sqlite", "measured on Tuesday\n");
+  EXPECT_EQ(error_of(text.path()), text.path() +
+                                       ": is neither SQLite nor JSON; give an nsys SQLite "
+                                       "export, a trace of stepscope, or Kineto's JSON");
+  const auto other = sqlite_of("CREATE TABLE songs(title TEXT);");
+  EXPECT_EQ(error_of(other->path()),
+            other->path() +
+                ": is an SQLite file without any table of nsys; give an "
+                "nsys SQLite export, a trace of stepscope, or Kineto's JSON");
+  const std::string bytes = real_trace_bytes("nsysai_healthy_1pct.sqlite");
+  for (const std::size_t length : {std::size_t{16}, std::size_t{100}, bytes.size() / 2}) {
+    const TempFile cut("cut.sqlite", bytes.substr(0, length));
+    const std::string error = error_of(cut.path());
+    EXPECT_TRUE(error.starts_with(cut.path() + ": ")) << error;
+    EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+  }
+}
+
+}  // namespace
+}  // namespace stepscope::tracer
