@@ -3,7 +3,7 @@
 usage='usage: ./bench.sh [--ranks N] [--model M] [--device cpu|cuda] [--out DIR] [--quick] [MORE...]
 
 Installs what is missing, builds Release, measures one optimizer step on N ranks, prints a table, and writes a
-run folder with a picture. The last line on stdout is the path of the run folder.
+run folder with a picture and report.html. The last line on stdout is the path of the run folder.
 
   --ranks N            processes that share the model (default 2)
   --model M            a preset (gpt2, tiny, llama-3.1-8b), a .json list or a .safetensors file (default gpt2)
@@ -186,11 +186,13 @@ if ((torchrun_code != 0 && exit_code == 0)); then
 fi
 
 if [ -n "$run_folder" ]; then
-  if ! python plot/plot_run.py "$run_folder" >"$logs/plot.log" 2>&1; then
-    show_failure "$logs/plot.log"
-    say "$program: the run is whole, its picture could not be drawn"
-    exit_code=2
-  fi
+  for draw in plot_run report; do
+    if ! python "plot/$draw.py" "$run_folder" >"$logs/$draw.log" 2>&1; then
+      show_failure "$logs/$draw.log"
+      say "$program: the run is whole, plot/$draw.py could not show it"
+      exit_code=2
+    fi
+  done
   printf '%s\n' "$run_folder"
 elif ((exit_code == 0)); then
   say "$program: optimizer_step named no run folder on its last line"

@@ -80,6 +80,7 @@ run_preset() {
 }
 
 setup
+setup_for_tests
 if run_shown "$root/cmake/lint.sh" $quick; then count lint 1 0 0; else count lint 0 1 0; fi
 for preset in "${presets[@]}"; do run_preset "$preset"; done
 

@@ -36,6 +36,9 @@ debian_packages=(
   zlib1g-dev:zlib.h
 )
 
+# What some tests use: where one of them cannot be installed, those tests are skipped and say so.
+test_packages=(chromium)
+
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # cxx_command: the compiler that CMake will take.
@@ -291,6 +294,26 @@ check_installation() {
     (cd "$packages" && printf '%s\n' *) | grep -vx __pycache__
   } >"$venv/stepscope-setup.new"
   mv "$venv/stepscope-setup.new" "$venv/stepscope-setup"
+}
+
+# setup_for_tests: the packages that only tests use. Without them nothing is ended.
+setup_for_tests() {
+  with_lock setup 1800 install_test_packages
+}
+
+install_test_packages() {
+  local missing=() package installed
+  have dpkg-query || return 0
+  installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${test_packages[@]}" 2>/dev/null)
+  for package in "${test_packages[@]}"; do
+    grep -qx "$package installed" <<<"$installed" || missing+=("$package")
+  done
+  if ((${#missing[@]} == 0)); then return 0; fi
+  if ! have apt-get || [ "$(id -u)" != 0 ]; then
+    say "$program: some tests will be skipped without Debian packages: sudo apt-get install -y ${missing[*]}"
+  elif ! (install_system_packages "${missing[@]}"); then
+    say "$program: some tests will be skipped without ${missing[*]}"
+  fi
 }
 
 setup_locked() {

@@ -112,7 +112,7 @@ def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Cell]
         "div",
         tag(
             "table",
-            tag("caption", caption),
+            tag("caption", tag("span", caption)),
             tag("thead", tag("tr", head)),
             tag("tbody", body),
         ),

@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 COURSE = 1.5
 
 
-def draw(run: RunFolder, width: float = WIDTH) -> Figure:
+def draw(run: RunFolder) -> Figure:
     """The picture, ready to be saved."""
     cases = cases_of(run)
     if not cases:
         raise RunFolderError(run.path, "holds no results, so there is nothing to draw")
-    return draw_cases(run, cases, width)
+    return draw_cases(cases, WIDTH, run)
 
 
-def draw_cases(run: RunFolder, cases: list[Case], width: float) -> Figure:
-    """As `draw`, of some of the run's cases."""
+def draw_cases(cases: list[Case], width: float, run: RunFolder | None = None) -> Figure:
+    """As `draw`, of some cases; without a run it has no title."""
     unit = unit_of(cases)
     labels = labels_of(cases)
     row_height = max(0.62, 0.42 * max(len(case.measurements) for case in cases))
@@ -60,7 +60,8 @@ def draw_cases(run: RunFolder, cases: list[Case], width: float) -> Figure:
             [[] for _ in cases],
         ),
     ]
-    rows = RowsPicture(run_title(run), run_facts(run), labels, panels, row_height, width)
+    title, facts = (run_title(run), run_facts(run)) if run else (None, [])
+    rows = RowsPicture(title, facts, labels, panels, row_height, width)
     draw_distributions(rows.axes[0], cases, labels, unit)
     draw_courses(rows.axes[1], cases, labels)
     for i, case in enumerate(cases):

@@ -31,16 +31,16 @@ MOST_BARS = 32
 ByRank = dict[int, int]
 
 
-def draw(run: RunFolder, width: float = WIDTH) -> Figure:
+def draw(run: RunFolder) -> Figure:
     """The picture, ready to be saved."""
     cases = cases_of(run)
     if not any(case.state_bytes or case.peak_allocated for case in cases):
         raise RunFolderError(run.path, "holds no bytes of any rank, so there is nothing to draw")
-    return draw_cases(run, cases, width)
+    return draw_cases(cases, WIDTH, run)
 
 
-def draw_cases(run: RunFolder, cases: list[Case], width: float) -> Figure:
-    """As `draw`, of some of the run's cases."""
+def draw_cases(cases: list[Case], width: float, run: RunFolder | None = None) -> Figure:
+    """As `draw`, of some cases; without a run it has no title."""
     labels = labels_of(cases)
     reserved = any(case.peak_reserved for case in cases)
     state_unit = byte_unit(largest_of([case.state_bytes for case in cases]))
@@ -61,7 +61,8 @@ def draw_cases(run: RunFolder, cases: list[Case], width: float) -> Figure:
             [bytes_text(case.peak_allocated, peak_unit) for case in cases],
         ),
     ]
-    rows = RowsPicture(run_title(run), run_facts(run), labels, panels, row_height, width)
+    title, facts = (run_title(run), run_facts(run)) if run else (None, [])
+    rows = RowsPicture(title, facts, labels, panels, row_height, width)
     draw_bytes(rows.axes[0], [case.state_bytes for case in cases], labels, state_unit)
     draw_bytes(rows.axes[1], [case.peak_allocated for case in cases], labels, peak_unit)
     draw_reserved(rows.axes[1], [case.peak_reserved for case in cases], peak_unit)

@@ -81,7 +81,7 @@ def lines_of(run: RunFolder) -> dict[str, list[Line]]:
     return {dtype: lines for dtype, lines in kept.items() if any(x.fractions for x in lines)}
 
 
-def draw(run: RunFolder, width: float = WIDTH) -> Figure:
+def draw(run: RunFolder, width: float = WIDTH, titled: bool = True) -> Figure:
     """The picture, ready to be saved."""
     panels = lines_of(run)
     if not panels:
@@ -91,8 +91,8 @@ def draw(run: RunFolder, width: float = WIDTH) -> Figure:
         )
     ruler = Ruler()
     usable = width - 2 * MARGIN
-    facts = ruler.lines(run_facts(run), usable, 10, " · ")
-    top = MARGIN + 0.32 + 0.22 * len(facts) + 0.45
+    facts = ruler.lines(run_facts(run), usable, 10, " · ") if titled else []
+    top = MARGIN + (0.32 + 0.22 * len(facts) + 0.45 if titled else 0.15)
     height = top + len(panels) * (PANEL_HEIGHT + BETWEEN) + AXIS_HEIGHT - 0.2
     figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
@@ -101,7 +101,8 @@ def draw(run: RunFolder, width: float = WIDTH) -> Figure:
         figure.text(MARGIN / width, 1 - y / height, text, size=size, color=color, weight=weight)
 
     title = ruler.fit("Optimizer kernels against the memory bandwidth", usable, 15, "bold")
-    place(MARGIN + 0.15, title, 15, INK, "bold")
+    if titled:
+        place(MARGIN + 0.15, title, 15, INK, "bold")
     for i, fact in enumerate(facts):
         place(MARGIN + 0.45 + 0.22 * i, fact, 10, FAINT)
     colours = colours_of(line.optimizer for lines in panels.values() for line in lines)

@@ -63,11 +63,12 @@ def labels_of(cases: Sequence[Case]) -> list[Label]:
 
 
 class RowsPicture:
-    """The figure with all texts in place, and empty axes."""
+    """The figure with all texts in place, and empty axes. Without a title it has no facts either:
+    the page around it has both."""
 
     def __init__(
         self,
-        title: tuple[str, str, str],
+        title: tuple[str, str, str] | None,
         facts: Sequence[str],
         labels: Sequence[Label],
         panels: Sequence[Panel],
@@ -85,18 +86,21 @@ class RowsPicture:
             [ruler.width(name, 11, "bold") for name in names]
             + [ruler.width(detail, 9) for detail in details]
         )
-        head, name, tail = title
-        room = usable - ruler.width(head + tail, 15, "bold")
-        heading = head + ruler.fit(name, room, 15, "bold") + tail
-        lines = ruler.lines(facts, usable, 10, " · ")
-
-        self._top = MARGIN + 0.32 + 0.22 * len(lines) + 0.78
+        heading, lines = "", []
+        self._top = MARGIN + 0.42
+        if title:
+            head, name, tail = title
+            room = usable - ruler.width(head + tail, 15, "bold")
+            heading = head + ruler.fit(name, room, 15, "bold") + tail
+            lines = ruler.lines(facts, usable, 10, " · ")
+            self._top = MARGIN + 0.32 + 0.22 * len(lines) + 0.78
         plot_height = row_height * len(labels)
         self._height = self._top + plot_height + AXIS_HEIGHT
         self.figure = Figure(figsize=(width, self._height), dpi=DPI, facecolor="white")
         FigureCanvasAgg(self.figure)
 
-        self._place(MARGIN, MARGIN + 0.15, heading, 15, weight="bold")
+        if heading:
+            self._place(MARGIN, MARGIN + 0.15, heading, 15, weight="bold")
         for i, line in enumerate(lines):
             self._place(MARGIN, MARGIN + 0.45 + 0.22 * i, line, 10, color=FAINT)
         for i, label in enumerate(labels):

@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from results.run_folder import RunFolderError, read_run_folder, schema
+from results.run_folder import (
+    RunFolderError,
+    read_any_run_folder,
+    read_run_folder,
+    schema,
+)
 from tests.results.synthetic_run import case_rows, write_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -203,3 +208,28 @@ def test_a_pipe_or_device_in_place_of_a_file_is_refused_at_once(run: Path) -> No
     (run / "samples.csv").unlink()
     (run / "samples.csv").symlink_to("/dev/zero")
     assert "regular file" in error_of(run)
+
+
+def test_an_unfinished_run_can_be_read_for_what_it_is(run: Path) -> None:
+    edit(run / "manifest.json", '"complete"', '"incomplete"')
+    path = run / "samples.csv"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text[:-2], encoding="utf-8")
+    read = read_any_run_folder(run)
+    assert read.manifest["status"] == "incomplete"
+    assert (len(read.results), len(read.samples)) == (2, 99)
+    path.write_text("", encoding="utf-8")
+    (run / "results.csv").unlink()
+    read = read_any_run_folder(run)
+    assert (read.results, read.samples) == ([], [])
+
+
+def test_a_folder_without_its_name_is_incomplete_whatever_it_says(run: Path) -> None:
+    read = read_any_run_folder(run.rename(run.with_name("run.incomplete")))
+    assert read.manifest["status"] == "incomplete"
+
+
+def test_a_whole_run_is_read_as_strictly_by_either(run: Path) -> None:
+    edit(run / "samples.csv", "\n1,", "\n1,1,")
+    with pytest.raises(RunFolderError, match="the row has"):
+        read_any_run_folder(run)

@@ -18,9 +18,10 @@ def checkout(tmp_path: Path) -> Checkout:
     checkout = Checkout(tmp_path)
     checkout.stand_in("torchrun", f'exec "{TORCHRUN}" "$@"', checkout.venv_bin)
     (checkout.root / "plot").mkdir()
-    (checkout.root / "plot" / "plot_run.py").write_text(
-        "import pathlib, sys\n(pathlib.Path(sys.argv[1]) / 'step.png').touch()\n"
-    )
+    for program, picture in (("plot_run.py", "step.png"), ("report.py", "report.html")):
+        (checkout.root / "plot" / program).write_text(
+            f"import pathlib, sys\n(pathlib.Path(sys.argv[1]) / '{picture}').touch()\n"
+        )
     return checkout
 
 
@@ -89,6 +90,7 @@ def test_the_table_comes_through_and_the_run_folder_is_the_last_line(checkout, t
     # "/" names a folder too, and is not the last line.
     assert result.out_lines == ["/", "AdamW 1 ms", str(run_folder)]
     assert (run_folder / "step.png").exists()
+    assert (run_folder / "report.html").exists()
     assert result.err_lines == []
     paths = f"--device cpu --model {tmp_path}/model.json --out {tmp_path}/r"
     for rank in range(3):

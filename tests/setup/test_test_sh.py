@@ -116,3 +116,25 @@ def test_arguments_are_checked_before_anything_is_done(checkout):
     assert result.code == 2
     assert result.err_lines == ["test.sh: unknown argument '--fast' (see ./test.sh --help)"]
     assert not (checkout.root / ".cache").exists()
+
+
+def test_without_a_package_that_only_tests_use_it_says_so_and_goes_on(checkout):
+    ctest(checkout, PASSED, 0)
+    result = checkout.run("test.sh", "--quick", MISSING="chromium")
+    assert result.code == 0, result
+    (line,) = (line for line in result.err_lines if "chromium" in line)
+    assert line.startswith("test.sh: some tests will be skipped")
+    assert "apt-get install -y chromium" in line
+
+
+def test_as_root_it_installs_what_only_tests_use(checkout):
+    ctest(checkout, PASSED, 0)
+    checkout.stand_in("id", "echo 0")
+    result = checkout.run("test.sh", "--quick", MISSING="chromium")
+    assert result.code == 0, result
+    installs = [call for call in checkout.calls("apt-get") if " install -y " in call]
+    assert len(installs) == 1 and installs[0].endswith(" chromium")
+    checkout.stand_in("apt-get", "exit 1")
+    result = checkout.run("test.sh", "--quick", MISSING="chromium")
+    assert result.code == 0, result
+    assert result.err_lines[-1] == "test.sh: some tests will be skipped without chromium"

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Writes one self-contained report.html of run folders, and of a comparison of them.
+
+It needs no network and no script to be read: pictures are inline SVG, tables can be sorted where
+scripts run, colours follow the reader's light or dark setting, and it fits a phone. The verdict
+comes first, then the numbers, the pictures, and where all that comes from. A run that failed, did
+not finish or was never started is shown as that.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from plot import report_numbers, report_origin, report_pictures, report_verdict
+from plot.cases import run_facts, run_title
+from plot.markup import Html, tag
+from plot.picture import OneLineParser, reported, write_whole
+from plot.progress import Progress
+from plot.style import plural, printable
+from results.run_folder import RunFolder, read_any_run_folder
+
+HERE = Path(__file__).resolve().parent
+
+
+def page(runs: Sequence[RunFolder], progress: Progress) -> str:
+    """The whole document."""
+    names = run_names(runs)
+    sections = [
+        ("verdict", "Verdict", report_verdict.section(runs, names)),
+        ("numbers", "Numbers", report_numbers.section(runs, names)),
+        ("pictures", "Pictures", report_pictures.section(runs, names, progress)),
+        ("origin", "Where the figures come from", report_origin.identities(runs, names)),
+        ("method", "How they were taken", report_origin.method(runs)),
+        ("missing", "What was not measured", report_origin.missing(runs)),
+    ]
+    title = heading(runs)
+    body = [
+        tag("header", tag("h1", title), facts(runs, names), contents(sections)),
+        tag(
+            "main",
+            [
+                tag(
+                    "section",
+                    tag("h2", name, id=f"{key}-title"),
+                    content,
+                    id=key,
+                    aria_labelledby=f"{key}-title",
+                )
+                for key, name, content in sections
+            ],
+        ),
+        tag(
+            "footer", tag("p", "Written by plot/report.py of stepscope from the run folders alone.")
+        ),
+    ]
+    head = [
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", title),
+        tag("style", Html((HERE / "report.css").read_text(encoding="utf-8"))),
+    ]
+    script = tag("script", Html((HERE / "report.js").read_text(encoding="utf-8")))
+    document = tag("html", tag("head", head), tag("body", body, script), lang="en")
+    return f"<!DOCTYPE html>\n{document}\n"
+
+
+def run_names(runs: Sequence[RunFolder]) -> list[str]:
+    """The folders' names, each different."""
+    names = [printable(run.path.resolve().name) for run in runs]
+    if len(set(names)) < len(names):
+        names = [printable(run.path) for run in runs]
+    return names
+
+
+def heading(runs: Sequence[RunFolder]) -> str:
+    """What the page is about: the last run that measured something."""
+    filled = [run for run in runs if run.results]
+    if not filled:
+        return "A run without results" if len(runs) == 1 else "Runs without results"
+    title = "".join(run_title(filled[-1]))
+    return title if len(runs) == 1 else f"{title}, {plural(len(runs), 'run')}"
+
+
+def facts(runs: Sequence[RunFolder], names: Sequence[str]) -> list[Html]:
+    """One line a run, or of many runs the first and the last."""
+    chosen = list(zip(runs, names, strict=True))
+    if len(chosen) > 4:
+        chosen = [chosen[0], chosen[-1]]
+    return [
+        tag("p", tag("code", name), " · " + " · ".join(run_facts(run)), class_="facts")
+        for run, name in chosen
+    ]
+
+
+def contents(sections: Sequence[tuple[str, str, Html]]) -> Html:
+    links = [tag("li", tag("a", name, href=f"#{key}")) for key, name, _ in sections]
+    return tag("nav", tag("ul", links), aria_label="Sections")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = OneLineParser("report.py", __doc__, "report.py runs/20261201T171500Z-0123abcd4567")
+    parser.add_argument("run_folders", type=Path, nargs="+", metavar="RUN_FOLDER")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="default: report.html in the last RUN_FOLDER",
+    )
+    options = parser.parse_args(arguments)
+
+    def work() -> Path:
+        out = options.out or options.run_folders[-1] / "report.html"
+        progress = Progress("report.py")
+        runs = []
+        for i, folder in enumerate(options.run_folders):
+            progress.say(f"reading run folder {i + 1} of {len(options.run_folders)}")
+            runs.append(read_any_run_folder(folder))
+        text = page(runs, progress)
+        write_whole(out, text.encode("utf-8"))
+        return out
+
+    return reported("report.py", work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,192 @@
+"""The first section of the report: what came out, in words, what is bad first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from plot.cases import problem_of
+from plot.markup import Cell, Column, Html, table, tag
+from plot.style import plural, printable
+from results.run_folder import Row, RunFolder
+
+BAD, GOOD, UNSURE = "bad", "good", "unsure"
+
+# Keys of a manifest in which the launcher says why a run is missing or was cut short.
+REASON_KEYS = ("reason", "class", "words", "queue")
+UNFINISHED = {
+    "not-run": "This run was never started",
+    "incomplete": "This run did not finish: it was killed or still goes on",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`kind` is BAD, GOOD or UNSURE; the headline is one sentence, details are paragraphs."""
+
+    kind: str
+    headline: str
+    details: tuple[str, ...] = ()
+
+    def html(self) -> Html:
+        sign = {BAD: "✕", GOOD: "✓", UNSURE: "?"}[self.kind]
+        return tag(
+            "div",
+            tag("p", tag("span", f"{sign} ", aria_hidden="true"), self.headline),
+            [tag("p", detail) for detail in self.details],
+            class_=f"verdict {self.kind}",
+        )
+
+
+def section(runs: Sequence[RunFolder], names: Sequence[str]) -> Html:
+    """Verdicts on the runs themselves, and the rows that are no measurement."""
+    parts = [verdict.html() for verdict in verdicts(runs, names)]
+    problems = problem_table(runs, names)
+    contracts = contract_table(runs, names)
+    return tag("div", parts, problems, contracts)
+
+
+def verdicts(runs: Sequence[RunFolder], names: Sequence[str]) -> list[Verdict]:
+    found = [unfinished(run, name) for run, name in zip(runs, names, strict=True)]
+    found += [measured(runs), *contracts_verdict(runs)]
+    kept = [verdict for verdict in found if verdict is not None]
+    return sorted(kept, key=lambda verdict: verdict.kind != BAD)
+
+
+def unfinished(run: RunFolder, name: str) -> Verdict | None:
+    """A run without a result, with the words of the launcher or of Slurm."""
+    status = printable(run.manifest.get("status"))
+    if status == "complete":
+        return None
+    headline = UNFINISHED.get(status, f"This run has the status {status}")
+    rows = len({(row["benchmark"], row["repetition"]) for row in run.results})
+    details = [f"{name}: status {status}. {plural(rows, 'case')} had been measured."]
+    for key, value in reasons(run.manifest):
+        details.append(f"{key}: {value}")
+    details.append("No figure below stands for what was not measured.")
+    return Verdict(BAD, f"{headline}.", tuple(details))
+
+
+def reasons(manifest: dict[str, Any]) -> list[tuple[str, str]]:
+    """Whatever the manifest says of why, under the keys that the launcher uses, nested or not."""
+    found = []
+    for key, value in manifest.items():
+        told = key.startswith(("slurm", "not_run")) or key in REASON_KEYS
+        if not told or value in (None, "", {}, []):
+            continue
+        entries = value.items() if isinstance(value, dict) else [("", value)]
+        for inner, entry in entries:
+            name = " ".join(filter(None, [key, str(inner)])).replace("_", " ")
+            found.append((printable(name), flat(entry)))
+    return found
+
+
+def flat(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(flat, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{printable(key)}: {flat(entry)}" for key, entry in value.items())
+    return printable(value)
+
+
+def cases(runs: Sequence[RunFolder]) -> list[list[Row]]:
+    """The rows of every repetition of every case of every run."""
+    found: dict[tuple[int, str, int], list[Row]] = {}
+    for i, run in enumerate(runs):
+        for row in run.results:
+            key = (i, str(row["benchmark"]), row["repetition"] or 0)
+            found.setdefault(key, []).append(row)
+    return list(found.values())
+
+
+def measured(runs: Sequence[RunFolder]) -> Verdict | None:
+    """How many cases have a time, and how many of those were checked before they were timed."""
+    all_cases = cases(runs)
+    if not all_cases:
+        return None
+    good = [rows for rows in all_cases if problem_of(rows) is None]
+    checked = sum(all(row["checked"] for row in rows) for rows in good)
+    said = f"{checked} of them checked against a reference first"
+    if checked == len(good):
+        said = "each checked against a reference first"
+    if not checked:
+        said = "none checked against a reference in this run"
+    if len(good) == len(all_cases):
+        return Verdict(GOOD, f"{plural(len(good), 'case')} measured, {said}.")
+    words = Counter(
+        next(r["status"] for r in rows if r["status"] != "ok")
+        for rows in all_cases
+        if problem_of(rows) is not None
+    )
+    counts = ", ".join(f"{count} {printable(word)}" for word, count in words.items())
+    kind = BAD if words.keys() - {"skipped"} else UNSURE
+    headline = f"{len(good)} of {plural(len(all_cases), 'case')} measured, {counts}."
+    return Verdict(kind, headline, (f"Of those measured: {said}.",) if good else ())
+
+
+def contracts_verdict(runs: Sequence[RunFolder]) -> list[Verdict]:
+    """One verdict on the contracts of all cases that have one."""
+    counts = Counter(
+        worst_contract(rows) for rows in cases(runs) if any(row["contract"] for row in rows)
+    )
+    if not counts:
+        return []
+    if counts["broken"]:
+        return [
+            Verdict(
+                BAD,
+                f"A trace contract is broken in {plural(counts['broken'], 'case')}.",
+                ("The step did something it promises not to do, whatever its time.",),
+            )
+        ]
+    if counts["unverified"]:
+        every = counts["unverified"] == sum(counts.values())
+        of = "no case" if every else f"{counts['ok']} of {plural(sum(counts.values()), 'case')}"
+        return [
+            Verdict(
+                UNSURE,
+                f"Trace contracts were verified in {of}.",
+                ("Unverified is not ok: no complete trace was judged.",),
+            )
+        ]
+    return [Verdict(GOOD, f"Trace contracts hold in {plural(counts['ok'], 'case')}.")]
+
+
+def worst_contract(rows: Sequence[Row]) -> str:
+    verdicts = {row["contract"] for row in rows}
+    return next((word for word in ("broken", "unverified") if word in verdicts), "ok")
+
+
+def problem_table(runs: Sequence[RunFolder], names: Sequence[str]) -> Html:
+    """Every row that is no measurement, with its reason in full."""
+    rows = []
+    for run, name in zip(runs, names, strict=True):
+        for row in run.results:
+            if row["status"] != "ok":
+                rank = "" if row["rank"] is None else str(row["rank"])
+                rows.append(
+                    [
+                        Cell(printable(row["benchmark"]), mark="benchmark"),
+                        Cell(rank, row["rank"]),
+                        Cell(printable(row["status"] or "no status"), mark="bad-cell"),
+                        Cell(printable(row["status_reason"] or "no reason given"), mark="reason"),
+                        Cell(name),
+                    ]
+                )
+    if not rows:
+        return Html("")
+    columns = [
+        Column("benchmark"),
+        Column("rank", number=True),
+        Column("status"),
+        Column("reason"),
+        Column("run"),
+    ]
+    return table("Rows without a measurement, and why", columns, rows)
+
+
+def contract_table(runs: Sequence[RunFolder], names: Sequence[str]) -> Html:
+    """The verdicts of each run's contracts.json."""
+    return Html("")

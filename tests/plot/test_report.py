@@ -1,0 +1,226 @@
+"""plot/report.py: what the page says, without a browser."""
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from plot import report
+from plot.style import printable
+from tests.results.synthetic_run import case_rows, many_cases, write_run
+
+ROOT = Path(__file__).resolve().parents[2]
+HOSTILE = "<script>alert(1)</script>\"'>&\x00\x1b[31m\u202e\u2028x"
+VOID = {"meta", "br", "hr", "col"}
+NO_TIME = dict.fromkeys(("p10_ns", "p50_ns", "p90_ns"))
+
+
+class Page(HTMLParser):
+    """The page's elements and texts; fails where tags are not closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self._open or self._open[-1] not in ("style", "script"):
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+    def count(self, element: str) -> int:
+        return sum(tag == element for tag, _ in self.elements)
+
+
+def page_of(*folders: Path) -> Page:
+    out = folders[-1] / "report.html"
+    assert report.main([str(folder) for folder in folders]) == 0
+    return Page(out.read_text(encoding="utf-8"))
+
+
+def test_the_verdict_comes_before_numbers_pictures_and_origin(tmp_path: Path) -> None:
+    rows, samples = many_cases(3, 2, checked="reference: all elements", contract="ok")
+    page = page_of(write_run(tmp_path / "run", rows, samples))
+    places = [
+        page.text.index(words)
+        for words in (
+            "3 cases measured, each checked against a reference first.",
+            "Trace contracts hold in 3 cases.",
+            "Step time over all ranks",
+            "Every timed step.",
+            "0123abcd4567ef890123abcd4567ef890123abcd",
+            "Hyndman-Fan type 7",
+            "How much a run differs from the next: this is one run.",
+        )
+    ]
+    assert places == sorted(places)
+
+
+def test_a_failed_case_has_its_reason_and_no_number(tmp_path: Path) -> None:
+    good, samples = case_rows()
+    # A failed case may have figures in the file; they stand for nothing.
+    bad, _ = case_rows("Lion8bit", samples=[], status="failed", status_reason="rank 1: differs")
+    page = page_of(write_run(tmp_path / "run", good + bad, samples))
+    assert "1 of 2 cases measured, 1 failed." in page.text
+    assert page.text.count("rank 1: differs") >= 2, "once a rank in the table, once in a picture"
+    row = re.search(r"Lion8bit (.*?) failed", page.text[page.text.index("Numbers") :])
+    assert row and not re.search(r"\d", row[1]), row
+
+
+def test_a_broken_contract_is_bad_and_an_unverified_one_is_not_ok(tmp_path: Path) -> None:
+    rows, samples = many_cases(3, 2, contract="ok")
+    rows[3]["contract"] = "broken"
+    page = page_of(write_run(tmp_path / "broken", rows, samples))
+    assert "A trace contract is broken in 1 case." in page.text
+    rows[3]["contract"] = "unverified"
+    page = page_of(write_run(tmp_path / "unverified", rows, samples))
+    assert "Trace contracts were verified in 2 of 3 cases." in page.text
+    assert "Unverified is not ok" in page.text
+
+
+def test_a_run_that_was_never_started_says_so_in_slurms_words(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    manifest = {
+        "schema_version": 1,
+        "status": "not-run",
+        "class": "environment",
+        "slurm": {"message": "sbatch: error: QOSMaxGRESPerUser", "queue": "0 idle nodes"},
+        "host": "login1",
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    page = page_of(folder)
+    assert "This run was never started." in page.text
+    assert "class: environment" in page.text
+    assert "slurm message: sbatch: error: QOSMaxGRESPerUser" in page.text
+    assert "slurm queue: 0 idle nodes" in page.text
+    assert "Nothing was measured" in page.text
+    assert "ms" not in page.text
+
+
+def test_a_run_that_was_killed_shows_what_it_measured_as_incomplete(tmp_path: Path) -> None:
+    rows, samples = many_cases(2, 2)
+    folder = write_run(tmp_path / "run.incomplete", rows, samples, {"status": "incomplete"})
+    with (folder / "samples.csv").open("a", encoding="utf-8") as file:
+        file.write("1,OptimizerStep/na")  # torn in mid-row
+    page = page_of(folder)
+    assert "This run did not finish" in page.text
+    assert "2 cases had been measured." in page.text
+    assert "AdamW8bit" in page.text
+
+
+def test_missing_values_are_not_numbers(tmp_path: Path) -> None:
+    rows, samples = many_cases(2, 1)
+    rows[0].update(saving_vs_fp32_adamw=None, bytes_per_parameter=None, state_bytes=None)
+    page = page_of(write_run(tmp_path / "run", rows, samples, {"cpu_governor": None}))
+    absent = [a for tag, a in page.elements if tag == "td" and "absent" in (a.get("class") or "")]
+    assert len(absent) >= 4
+    assert "cpu_governor not known" in page.text
+    for word in ("None", "nan", "NaN"):
+        assert word not in page.text
+
+
+def test_hostile_text_is_text(tmp_path: Path) -> None:
+    rows, samples = case_rows(model=HOSTILE, subject=HOSTILE, checked=HOSTILE)
+    more, more_samples = case_rows(
+        HOSTILE, samples=[], status="failed", status_reason=HOSTILE, **NO_TIME
+    )
+    manifest = {
+        "commit": HOSTILE,
+        "cpu_model": HOSTILE,
+        "environment": {HOSTILE: HOSTILE},
+        "command_line": HOSTILE,
+    }
+    # A NUL cannot be in a file's name; everything else can.
+    name = "run<script>alert(1)</script>\x1b[31m".replace("/", "_")
+    folder = write_run(tmp_path / name, rows + more, samples + more_samples, manifest)
+    page = page_of(folder)
+    raw = (folder / "report.html").read_text(encoding="utf-8")
+    assert page.count("script") == 1
+    assert raw.count("<script>") == 1
+    assert page.text.count("<script>alert(1)</script>") >= 8
+    assert printable(HOSTILE) in page.texts
+    controls = {letter for letter in raw if ord(letter) < 0x20} - {"\n"}
+    assert not controls and not set("\x7f\u202e\u2028") & set(raw)
+    for _, attributes in page.elements:
+        assert not any(name.startswith("on") for name in attributes)
+
+
+def test_the_page_needs_nothing_from_outside(tmp_path: Path) -> None:
+    rows, samples = many_cases(2, 2)
+    folder = write_run(tmp_path / "run", rows, samples)
+    page = page_of(folder)
+    for element, attributes in page.elements:
+        for name in ("src", "href", "xlink:href", "data", "action"):
+            target = attributes.get(name)
+            assert not target or target.startswith(("#", "data:image/png")), (element, target)
+    styles = (ROOT / "plot" / "report.css").read_text(encoding="utf-8")
+    assert "url(" not in styles and "@import" not in styles
+
+
+def test_tables_and_pictures_are_named_for_those_who_do_not_see_them(tmp_path: Path) -> None:
+    rows, samples = many_cases(2, 2, peak_allocated_bytes=1 << 30)
+    page = page_of(write_run(tmp_path / "run", rows, samples))
+    assert page.count("caption") == page.count("table") >= 2
+    assert page.count("figcaption") == page.count("figure") == 2
+    pictures = [a for tag, a in page.elements if tag == "svg"]
+    assert len(pictures) == 2
+    assert all(a["role"] == "img" and len(a["aria-label"] or "") > 20 for a in pictures)
+    headings = [tag for tag, _ in page.elements if re.fullmatch(r"h\d", tag)]
+    assert headings[0] == "h1" and headings.count("h1") == 1
+    ids = [a["id"] for _, a in page.elements if a.get("id")]
+    assert len(ids) == len(set(ids)), "pictures must not share names"
+
+
+def test_every_run_of_several_is_named(tmp_path: Path) -> None:
+    folders = [
+        write_run(tmp_path / f"run-{i}", *many_cases(2, 2), {"commit": f"{i}" * 40})
+        for i in range(6)
+    ]
+    page = page_of(*folders)
+    for i in range(6):
+        assert f"run-{i}" in page.text and f"{i}" * 40 in page.text
+    assert "Of 6 runs, these are the last 4." in page.text
+
+
+def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", *case_rows())
+    for arguments in (
+        ["absent"],
+        [],
+        [run, "--out", tmp_path / "absent" / "report.html"],
+        [run, "--colour"],
+    ):
+        command = [sys.executable, ROOT / "plot" / "report.py", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("report.py: ") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("word", ["runs/", "exit code"])
+def test_help_shows_an_example(capsys: pytest.CaptureFixture, word: str) -> None:
+    with pytest.raises(SystemExit):
+        report.main(["--help"])
+    assert word in capsys.readouterr().out
