@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# The batch script for any allocation: job.sh ROOT BUILD OUT [OPTION...], submitted by bench/slurm/submit. ROOT is the checkout,
+# BUILD its build folder, OUT the run folder to write; the options go to optimizer_step.
+#
+# Identities of every node, the commands as they were run, and the packed folder go to OUT/evidence and OUT.tar.gz. A check that
+# failed makes the job's exit code 1, everything else that stopped it 2.
+#SBATCH --job-name=stepscope
+# Slurm's warning before the time limit comes to this script, which ends the step so that what was measured is kept.
+#SBATCH --signal=B:TERM@30
+set -u
+
+if (($# < 3)); then
+  echo 'job.sh: started without its arguments; use bench/slurm/submit' >&2
+  exit 2
+fi
+root=$1
+build=$2
+out=$3
+shift 3
+cd "$root" || exit 2
+
+stage=$(mktemp -d "${TMPDIR:-/tmp}/stepscope-job.XXXXXX") || exit 2
+step=
+# shellcheck disable=SC2329 # by the traps below
+finish() { rm -rf "$stage"; }
+# shellcheck disable=SC2329
+ended_early() {
+  echo "job.sh: told to stop: ending the step, what was measured is kept in $out.incomplete" >&2
+  if [ -n "$step" ]; then
+    kill -TERM "$step" 2>/dev/null
+    wait "$step"
+  fi
+  exit 2
+}
+trap finish EXIT
+trap ended_early TERM INT
+
+# run WORDS...: notes the command, runs it, and stays open for signals meanwhile.
+run() {
+  printf '%q ' "$@" >>"$stage/commands"
+  printf '\n' >>"$stage/commands"
+  "$@" &
+  step=$!
+  local code=0
+  wait "$step" || code=$?
+  step=
+  return "$code"
+}
+
+if ! [ -x "$build/bin/optimizer_step" ]; then
+  echo "job.sh: building $build" >&2
+  # shellcheck disable=SC2034 # setup.sh names it in its messages
+  program=job.sh
+  # shellcheck source=cmake/setup.sh disable=SC1091
+  . "$root/cmake/setup.sh"
+  setup
+  build_preset release || exit 2
+  build=$root/build
+  trap finish EXIT
+  trap ended_early TERM INT
+fi
+
+run srun --ntasks-per-node=1 --ntasks="$SLURM_JOB_NUM_NODES" --output="$stage/identities" --label \
+  bench/slurm/identities.sh "$build" || echo 'job.sh: the identities of the nodes are not complete' >&2
+
+device=cpu
+if grep -q ' gpu: ' "$stage/identities"; then device=cuda; fi
+
+code=0
+run srun --kill-on-bad-exit=1 "$build/bin/optimizer_step" --device "$device" --out "$out" "$@" || code=$?
+
+if ! [ -d "$out" ]; then
+  if ((code == 0 || code == 1)); then code=2; fi
+  if [ -d "$out.incomplete" ]; then
+    mkdir -p "$out.incomplete/evidence" && cp "$stage"/* "$out.incomplete/evidence/"
+  fi
+  echo "job.sh: optimizer_step exited with $code and left no complete run folder" >&2
+  exit 2
+fi
+mkdir -p "$out/evidence" && cp "$stage"/* "$out/evidence/"
+tar -czf "$out.tar.gz.new" -C "$(dirname "$out")" "$(basename "$out")" && mv "$out.tar.gz.new" "$out.tar.gz"
+exit "$code"

@@ -1,0 +1,129 @@
+"""Leaves one run folder for a submitted job, whatever became of it.
+
+    folder, outcome = record(out, outcome, queue, {"command_line": "sbatch ..."}, log)
+
+A job that was never started leaves OUT with the status not-run; one that was cut short leaves
+OUT.incomplete with what was measured until then; one that ran to its end leaves OUT as the
+benchmark wrote it. Slurm's part is in the manifest of the first two, and in evidence/slurm.json of
+all.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import shutil
+import socket
+import subprocess
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from bench.slurm.slurm_outcome import COMPLETE, INCOMPLETE, NOT_RUN, SUBJECT, Outcome
+from results.run_folder import INCOMPLETE_SUFFIX, schema
+
+
+def default_out(root: Path) -> Path:
+    """runs/<utc>-<commit>, as the benchmarks name their folders."""
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    commit = _git(root, "rev-parse", "HEAD")[:12] or "unknown"
+    dirty = "-dirty" if _git(root, "status", "--porcelain", "--untracked-files=no") else ""
+    return root / "runs" / f"{now}-{commit}{dirty}"
+
+
+def record(
+    out: Path, outcome: Outcome, queue: str, facts: dict[str, Any], log: Path
+) -> tuple[Path, Outcome]:
+    """The folder, and the outcome, which is corrected where the folder shows that a job that Slurm
+    calls complete has left none."""
+    incomplete = out.with_name(out.name + INCOMPLETE_SUFFIX)
+    if outcome.status == COMPLETE and not (out / "manifest.json").is_file():
+        outcome = replace(
+            outcome, status=INCOMPLETE, blame=SUBJECT, code="NoRunFolder",
+            reason="the job ended without a run folder",
+        )  # fmt: skip
+    if (out / "manifest.json").is_file():
+        folder = out  # the measurements are whole, even where the job failed afterwards
+    elif outcome.status == NOT_RUN:
+        folder = out
+        folder.mkdir()
+        _add_to_manifest(folder, _not_measured(NOT_RUN), outcome, queue, facts)
+    else:
+        folder = incomplete
+        folder.mkdir(exist_ok=True)
+        manifest = _read_manifest(folder) or _not_measured(INCOMPLETE)
+        _add_to_manifest(folder, manifest, outcome, queue, facts)
+    evidence = folder / "evidence"
+    evidence.mkdir(exist_ok=True)
+    _write_json(evidence / "slurm.json", _slurm_part(outcome, queue, facts))
+    if log.is_file():
+        shutil.move(log, evidence / "job.log")
+    return folder, outcome
+
+
+def _slurm_part(outcome: Outcome, queue: str, facts: dict[str, Any]) -> dict[str, Any]:
+    part = asdict(outcome)
+    return {
+        "class": part["blame"],
+        "code": part["code"],
+        "reason": part["reason"],
+        "words": list(part["words"]),
+        "queue": queue.splitlines(),
+        "slurm": facts,
+    }
+
+
+def _not_measured(status: str) -> dict[str, Any]:
+    """A manifest of a run of which there are no rows."""
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "schema_version": schema()["schema_version"],
+        "status": status,
+        "created_utc": now,
+        "writer": {"host": socket.gethostname(), "pid": os.getpid()},
+        "rows": {name: 0 for name in schema()["tables"]},
+    }
+
+
+def _add_to_manifest(
+    folder: Path, manifest: dict[str, Any], outcome: Outcome, queue: str, facts: dict[str, Any]
+) -> None:
+    for table in schema()["tables"].values():
+        file = folder / table["file"]
+        if not file.exists():
+            names = ",".join(column["name"] for column in table["columns"])
+            file.write_text(names + "\n", encoding="utf-8")
+    _write_json(folder / "manifest.json", manifest | _slurm_part(outcome, queue, facts))
+
+
+def _read_manifest(folder: Path) -> dict[str, Any] | None:
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return manifest if isinstance(manifest, dict) else None
+
+
+def _write_json(path: Path, value: dict[str, Any]) -> None:
+    # A reader must never see half a file: write beside it, then rename.
+    fresh = path.with_name(path.name + ".new")
+    with fresh.open("w", encoding="utf-8") as file:
+        json.dump(value, file, indent=2, ensure_ascii=False)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.rename(path)
+
+
+def _git(root: Path, *words: str) -> str:
+    try:
+        return subprocess.run(
+            ["git", "-C", str(root), *words],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""

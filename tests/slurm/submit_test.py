@@ -1,0 +1,174 @@
+"""bench/slurm/submit on a real Slurm with accounting: whatever Slurm says becomes a run folder."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+from slurm_lab import SlurmLab, missing
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ["STEPSCOPE_BIN"]).parent
+SUBMIT = [ROOT / "bench/slurm/submit", "--build", BUILD, "--poll", "0.3"]
+QUICK = ["--", "--quick", "--threads", "1", "--benchmark_filter=Lion8bit.*fp32"]
+LONG = ["--", "--model", "tiny", "--steps", "2000000", "--threads", "1", QUICK[-1]]
+SECRET = "planted-in-the-environment-4711"
+
+pytestmark = pytest.mark.skipif(
+    bool(missing(accounting=True)), reason=missing(accounting=True) or "-"
+)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    with SlurmLab(tmp_path_factory.mktemp("slurm"), accounting=True) as lab:
+        yield lab
+
+
+def submit(lab, out, *words):
+    return lab.run(
+        [*SUBMIT, "--out", out, *words], environment={"PLANTED_TOKEN": SECRET}, timeout=150
+    )
+
+
+def started(lab, out, *words):
+    """A submitted job whose benchmark has begun to measure; with the id of the job."""
+    process = subprocess.Popen(
+        [str(word) for word in (*SUBMIT, "--out", out, *words)],
+        env=lab.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not Path(f"{out}.incomplete/manifest.json").exists():
+        assert time.monotonic() < deadline, "the job did not begin to measure"
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.1)
+    job = lab.run(["squeue", "-h", "-o", "%i"]).stdout.split()[0]
+    return process, job
+
+
+def manifest(folder):
+    return json.loads((folder / "manifest.json").read_text())
+
+
+def test_a_job_that_ran_leaves_a_complete_folder_with_its_evidence(lab, tmp_path):
+    out = tmp_path / "run"
+    ended = submit(lab, out, "--nodes=2", "--ntasks", "3", *QUICK)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == f"{out}\n"
+    assert manifest(out)["status"] == "complete"
+    with (out / "results.csv").open(newline="") as file:
+        assert {row["world_size"] for row in csv.DictReader(file)} == {"3"}
+    evidence = out / "evidence"
+    identities = (evidence / "identities").read_text()
+    assert "0: node: n1" in identities
+    assert "1: node: n2" in identities
+    assert "optimizer_step_sha256: " in identities
+    assert "optimizer_step --device cpu --out" in (evidence / "commands").read_text()
+    assert json.loads((evidence / "slurm.json").read_text())["code"] == "COMPLETED"
+    with tarfile.open(f"{out}.tar.gz") as packed:
+        assert "run/results.csv" in packed.getnames()
+
+
+def test_no_secret_of_the_environment_is_in_what_is_left(lab, tmp_path):
+    out = tmp_path / "run"
+    ended = submit(lab, out, "--ntasks=1", *QUICK)
+    assert ended.returncode == 0, ended.stderr
+    for path in out.rglob("*"):
+        assert path.is_dir() or SECRET.encode() not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--qos=onedeny", "--ntasks=2", "--gpus-per-node=2"], "QOSMaxGRESPerUser"),
+        (["--qos=one", "--ntasks=2", "--gpus-per-node=2"], "QOSMaxGRESPerUser"),
+        (["--qos=nosuch", "--ntasks=1"], "InvalidQOS"),
+        (["--partition=nosuch", "--ntasks=1"], "InvalidPartition"),
+        (["--gpus-per-node=8", "--ntasks=1"], "NodeConfigurationNotAvailable"),
+        (["--begin=now+1hour", "--pending-limit=1", "--ntasks=1"], "BeginTime"),
+    ],
+)
+def test_what_slurm_does_not_start_is_not_run_in_its_own_words(lab, tmp_path, words, code):
+    out = tmp_path / "run"
+    ended = submit(lab, out, *words, *QUICK)
+    assert ended.returncode == 2
+    assert ended.stdout == f"{out}\n"
+    assert "not-run" in ended.stderr
+    found = manifest(out)
+    assert found["status"] == "not-run"
+    assert found["class"] == "environment"
+    assert found["code"] == code, found["words"]
+    assert any(code in line or "sbatch: error" in line for line in found["words"])
+    assert any(line.startswith("gpu*") for line in found["queue"])
+    assert found["rows"] == {"results": 0, "samples": 0}
+    assert lab.run(["squeue", "-h"]).stdout == ""
+
+
+def test_memory_that_does_not_suffice_is_the_environments_doing(lab, tmp_path):
+    out = tmp_path / "run"
+    ended = submit(lab, out, "--ntasks=1", "--mem=20", *LONG)
+    assert ended.returncode == 2
+    found = manifest(Path(f"{out}.incomplete"))
+    assert (found["status"], found["class"]) == ("incomplete", "environment")
+    assert found["code"] == "OUT_OF_MEMORY"
+    assert any("memory limit" in line or "oom" in line for line in found["words"])
+
+
+def test_a_cancelled_job_keeps_what_was_measured_and_is_incomplete(lab, tmp_path):
+    out = tmp_path / "run"
+    process, job = started(lab, out, "--ntasks=2", *LONG)
+    assert lab.run(["scancel", job]).returncode == 0
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert said == f"{out}.incomplete\n"
+    found = manifest(Path(f"{out}.incomplete"))
+    assert (found["status"], found["class"], found["code"]) == (
+        "incomplete", "environment", "CANCELLED",
+    )  # fmt: skip
+    assert found["world_size"] == 2
+    assert not out.exists()
+
+
+def test_slurms_warning_before_the_time_limit_ends_the_step_and_keeps_it(lab, tmp_path):
+    out = tmp_path / "run"
+    process, job = started(lab, out, "--ntasks=2", *LONG)
+    # What --signal=B:TERM@30 sends.
+    assert lab.run(["scancel", "--batch", "--signal=TERM", job]).returncode == 0
+    process.communicate(timeout=120)
+    assert process.returncode == 2
+    folder = Path(f"{out}.incomplete")
+    found = manifest(folder)
+    assert (found["status"], found["class"], found["code"]) == (
+        "incomplete", "environment", "TOLD_TO_STOP",
+    )  # fmt: skip
+    assert "told to stop" in (folder / "evidence" / "job.log").read_text()
+
+
+def test_an_interrupted_submit_takes_its_job_back(lab, tmp_path):
+    out = tmp_path / "run"
+    process, _ = started(lab, out, "--ntasks=2", *LONG)
+    process.terminate()
+    process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert manifest(Path(f"{out}.incomplete"))["code"] == "CANCELLED"
+    deadline = time.monotonic() + 60
+    while lab.run(["squeue", "-h", "-t", "running"]).stdout and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert lab.run(["squeue", "-h", "-t", "running"]).stdout == ""
+
+
+def test_a_destination_that_exists_is_refused_before_anything_is_submitted(lab, tmp_path):
+    (tmp_path / "run").mkdir()
+    ended = submit(lab, tmp_path / "run", "--ntasks=1", *QUICK)
+    assert ended.returncode == 2
+    assert "exists" in ended.stderr
+    assert ended.stderr.count("\n") == 1
