@@ -7,13 +7,12 @@ from typing import Any
 
 from plot.cases import TELLING, problem_of, told
 from plot.markup import NOT_MEASURED, Cell, Column, Html, table, tag
-from plot.report_verdict import worst_contract
+from plot.report_verdict import CONTRACT_MARKS, worst_contract
 from plot.style import byte_unit, digits, printable, time_unit
 from results.run_folder import Row, RunFolder
 
 # What a case is called by, besides its optimizer.
 NAMING = (*TELLING, "global_numel")
-CONTRACT_MARKS = {"ok": "good-cell", "broken": "bad-cell", "unverified": "unsure-cell"}
 
 
 def section(runs: Sequence[RunFolder], names: Sequence[str]) -> Html:

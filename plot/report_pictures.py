@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from plot import plot_latency, plot_memory, plot_roofline
+from plot import plot_latency, plot_memory, plot_roofline, plot_timeline, plot_trend
 from plot.cases import cases_of
 from plot.markup import Html, tag
 from plot.picture import drawing, svg_of
 from plot.progress import Progress
+from plot.step_trace import read_trace
 from plot.style import (
     ALERT,
     BAND,
@@ -25,9 +27,12 @@ from plot.style import (
     PURPLE,
     SKY,
     VERMILION,
+    digits,
     plural,
+    printable,
+    time_unit,
 )
-from results.run_folder import RunFolder
+from results.run_folder import RunFolder, RunFolderError
 
 # Inches: text is then about as large as that of the page, where the page is at its widest.
 WIDTH = 11.0
@@ -35,6 +40,14 @@ WIDTH = 11.0
 MOST_CASES = 60
 # Of more runs only the newest are drawn one by one.
 MOST_RUNS = 4
+MOST_TRACES = 6  # a run
+# Fewer commits are a comparison, and no trend.
+FEWEST_COMMITS = 3
+
+TREND_CAPTION = (
+    "Median step time of each run by commit. Points move from run to run on their own: a step in "
+    "the line is no finding."
+)
 
 # The colours of the drawings that report.css redefines in the dark.
 VARIABLES = {
@@ -61,6 +74,11 @@ def section(runs: Sequence[RunFolder], names: Sequence[str], progress: Progress)
             parts.append(
                 tag("p", f"Of {plural(len(runs), 'run')}, these are the last {len(chosen)}.")
             )
+        whole = [run for run in runs if run.manifest.get("status") == "complete" and run.results]
+        if len({plot_trend.commit_name(run) for run in whole}) >= FEWEST_COMMITS:
+            progress.say("drawing the trend")
+            drawn = plot_trend.draw(whole, WIDTH, titled=False)
+            parts.append(figure(drawn, "trend", TREND_CAPTION))
         for run, name in reversed(chosen):
             if len(runs) > 1:
                 parts.append(tag("h3", name))
@@ -98,7 +116,22 @@ def of_run(run: RunFolder, name: str, progress: Progress) -> list[Html]:
             + note,
             lambda: plot_memory.draw_cases(shown, WIDTH),
         )
+    for trace, paths in list(plot_timeline.traces_of(run.path).items())[:MOST_TRACES]:
+        progress.say(f"drawing the trace {trace} of {name}")
+        parts.append(timeline(printable(trace), paths, name))
     return parts
+
+
+def timeline(trace: str, paths: Sequence[Path], run_name: str) -> Html:
+    """The last step of a trace, or why it cannot be drawn."""
+    try:
+        step = read_trace(paths).step("step")
+    except RunFolderError as error:
+        return tag("p", f"The trace {trace} is not drawn: {error}")
+    size, unit = time_unit(step.ns)
+    caption = f"{step.name}, {digits(step.ns / size)} {unit}, of the trace {trace}."
+    drawn = plot_timeline.draw(step, WIDTH, titled=False)
+    return figure(drawn, f"timeline-{trace}-{run_name}", caption)
 
 
 def figure(drawn: Figure, salt: str, caption: str) -> Html:

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from plot import contract_verdicts
 from plot.cases import problem_of
 from plot.markup import Cell, Column, Html, table, tag
 from plot.style import plural, printable
-from results.run_folder import Row, RunFolder
+from results.run_folder import Row, RunFolder, RunFolderError
 
 BAD, GOOD, UNSURE = "bad", "good", "unsure"
+CONTRACT_MARKS = {"ok": "good-cell", "broken": "bad-cell", "unverified": "unsure-cell"}
 
 # Keys of a manifest in which the launcher says why a run is missing or was cut short.
 REASON_KEYS = ("reason", "class", "words", "queue")
@@ -42,17 +44,22 @@ class Verdict:
 
 def section(runs: Sequence[RunFolder], names: Sequence[str]) -> Html:
     """Verdicts on the runs themselves, and the rows that are no measurement."""
-    parts = [verdict.html() for verdict in verdicts(runs, names)]
-    problems = problem_table(runs, names)
-    contracts = contract_table(runs, names)
-    return tag("div", parts, problems, contracts)
+    found: list[contract_verdicts.Summary] = []
+    unread: list[Verdict] = []
+    for run, name in zip(runs, names, strict=True):
+        try:
+            found += contract_verdicts.summaries(run.path, name)
+        except RunFolderError as error:
+            unread.append(Verdict(UNSURE, f"Contracts could not be read: {error}"))
+    all_verdicts = [*verdicts(runs, names), *contracts_verdict(runs, found), *unread]
+    all_verdicts.sort(key=lambda verdict: verdict.kind != BAD)
+    parts = [verdict.html() for verdict in all_verdicts]
+    return tag("div", parts, problem_table(runs, names), contract_table(found))
 
 
 def verdicts(runs: Sequence[RunFolder], names: Sequence[str]) -> list[Verdict]:
     found = [unfinished(run, name) for run, name in zip(runs, names, strict=True)]
-    found += [measured(runs), *contracts_verdict(runs)]
-    kept = [verdict for verdict in found if verdict is not None]
-    return sorted(kept, key=lambda verdict: verdict.kind != BAD)
+    return [verdict for verdict in (*found, measured(runs)) if verdict is not None]
 
 
 def unfinished(run: RunFolder, name: str) -> Verdict | None:
@@ -126,21 +133,25 @@ def measured(runs: Sequence[RunFolder]) -> Verdict | None:
     return Verdict(kind, headline, (f"Of those measured: {said}.",) if good else ())
 
 
-def contracts_verdict(runs: Sequence[RunFolder]) -> list[Verdict]:
+def contracts_verdict(
+    runs: Sequence[RunFolder], found: Sequence[contract_verdicts.Summary]
+) -> list[Verdict]:
     """One verdict on the contracts of all cases that have one."""
     counts = Counter(
         worst_contract(rows) for rows in cases(runs) if any(row["contract"] for row in rows)
     )
-    if not counts:
-        return []
-    if counts["broken"]:
+    broken = sorted({summary.contract for summary in found if summary.status == "broken"})
+    if counts["broken"] or broken:
+        which = f": {', '.join(broken)}" if broken else f" in {plural(counts['broken'], 'case')}"
         return [
             Verdict(
                 BAD,
-                f"A trace contract is broken in {plural(counts['broken'], 'case')}.",
+                f"A trace contract is broken{which}.",
                 ("The step did something it promises not to do, whatever its time.",),
             )
         ]
+    if not counts:
+        return []
     if counts["unverified"]:
         every = counts["unverified"] == sum(counts.values())
         of = "no case" if every else f"{counts['ok']} of {plural(sum(counts.values()), 'case')}"
@@ -187,6 +198,25 @@ def problem_table(runs: Sequence[RunFolder], names: Sequence[str]) -> Html:
     return table("Rows without a measurement, and why", columns, rows)
 
 
-def contract_table(runs: Sequence[RunFolder], names: Sequence[str]) -> Html:
-    """The verdicts of each run's contracts.json."""
-    return Html("")
+def contract_table(found: Sequence[contract_verdicts.Summary]) -> Html:
+    """The verdicts of all contracts.json."""
+    if not found:
+        return Html("")
+    rows = [
+        [
+            Cell(summary.contract),
+            Cell(summary.status, mark=CONTRACT_MARKS.get(summary.status, "bad-cell")),
+            Cell(f"{summary.count:,}", summary.count),
+            Cell(summary.first, mark="reason"),
+            Cell(summary.place),
+        ]
+        for summary in found
+    ]
+    columns = [
+        Column("contract"),
+        Column("verdict"),
+        Column("times", hint="Ranks and steps with this verdict", number=True),
+        Column("first of them"),
+        Column("of"),
+    ]
+    return table("Trace contracts, per rank and step", columns, rows)

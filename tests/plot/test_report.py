@@ -100,6 +100,45 @@ def test_a_broken_contract_is_bad_and_an_unverified_one_is_not_ok(tmp_path: Path
     assert "Unverified is not ok" in page.text
 
 
+def test_contracts_json_is_summed_up_with_the_first_that_is_broken(tmp_path: Path) -> None:
+    rows, samples = many_cases(2, 2, contract="ok")
+    run = write_run(tmp_path / "run", rows, samples)
+    event = {"name": "c10d::allgather_", "kind": "collective", "bytes": 4096}
+    verdicts = [
+        {"contract": "local-n", "rank": rank, "step": "step 3", "status": "ok"} for rank in (0, 1)
+    ]
+    verdicts.append(
+        {
+            "contract": "no-all-gather",
+            "rank": 1,
+            "status": "broken",
+            "reason": "one <all-gather>",
+            "event_count": 1,
+            "events": [event],
+        }
+    )
+    path = run / "contracts.json"
+    path.write_text(json.dumps({"cases": [{"benchmark": "Opt/x", "verdicts": verdicts}]}))
+    text = page_of(run).text
+    assert "A trace contract is broken: no-all-gather." in text
+    first = "rank 1: one <all-gather> (first: c10d::allgather_, bytes 4096)"
+    assert f"no-all-gather broken 1 {first} Opt/x" in text
+    assert "local-n ok 2 rank 0, step 3 Opt/x" in text
+    path.write_text("{")
+    assert "Contracts could not be read" in page_of(run).text
+
+
+def test_a_trace_in_the_folder_is_drawn_and_a_damaged_one_is_named(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", *case_rows())
+    (run / "traces").mkdir()
+    event = {"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2}
+    (run / "traces" / "good.json").write_text(json.dumps({"traceEvents": [event]}))
+    (run / "traces" / "torn.json").write_text("{")
+    page = page_of(run)
+    assert "the whole trace, 2.00 µs, of the trace good." in page.text
+    assert "The trace torn is not drawn:" in page.text
+
+
 def test_a_run_that_was_never_started_says_so_in_slurms_words(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
@@ -203,6 +242,7 @@ def test_every_run_of_several_is_named(tmp_path: Path) -> None:
     for i in range(6):
         assert f"run-{i}" in page.text and f"{i}" * 40 in page.text
     assert "Of 6 runs, these are the last 4." in page.text
+    assert "Median step time of each run by commit" in page.text
 
 
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
