@@ -160,7 +160,8 @@ def run_facts(run: RunFolder) -> list[str]:
     steps = span(distinct(timed, "steps") or [0], str)
     warmup = distinct(timed, "warmup_steps")
     after = f" after {span(warmup, str)} of warm-up" if warmup else ""
-    parts.append(f"{steps} timed steps{after}")
+    if run.results:
+        parts.append(f"{steps} timed steps{after}")
     parts.append(commit_of(manifest))
     build_types = [b for b in distinct(run.results, "build_type") if b != "Release"]
     parts += [f"{printable(build)} build: times mean nothing" for build in build_types]

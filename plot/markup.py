@@ -27,6 +27,8 @@ class Html(str):
 
 
 Child = str | Iterable["Child"]
+# More scroll in their box, below their headings, instead of pushing the rest of the page away.
+MANY_ROWS = 30
 VOID = {"meta", "br", "hr", "col"}
 
 
@@ -108,6 +110,7 @@ def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Cell]
                 )
             )
         body.append(tag("tr", cells))
+    many = len(body) > MANY_ROWS
     return tag(
         "div",
         tag(
@@ -116,7 +119,7 @@ def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Cell]
             tag("thead", tag("tr", head)),
             tag("tbody", body),
         ),
-        class_="scroll",
+        class_="scroll tall" if many else "scroll",
         tabindex="0",
         role="region",
         aria_label=caption,

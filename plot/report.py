@@ -27,16 +27,19 @@ HERE = Path(__file__).resolve().parent
 
 
 def page(runs: Sequence[RunFolder], progress: Progress) -> str:
-    """The whole document."""
+    """The whole document. Without any row it has no sections of figures."""
     names = run_names(runs)
-    sections = [
-        ("verdict", "Verdict", report_verdict.section(runs, names)),
-        ("numbers", "Numbers", report_numbers.section(runs, names)),
-        ("pictures", "Pictures", report_pictures.section(runs, names, progress)),
-        ("origin", "Where the figures come from", report_origin.identities(runs, names)),
-        ("method", "How they were taken", report_origin.method(runs)),
-        ("missing", "What was not measured", report_origin.missing(runs)),
-    ]
+    sections = [("verdict", "Verdict", report_verdict.section(runs, names))]
+    filled = any(run.results for run in runs)
+    if filled:
+        pictures = report_pictures.section(runs, names, progress)
+        sections.append(("numbers", "Numbers", report_numbers.section(runs, names)))
+        sections.append(("pictures", "Pictures", pictures))
+    where = "Where the figures come from" if filled else "What is known of the run"
+    sections.append(("origin", where, report_origin.identities(runs, names)))
+    if filled:
+        sections.append(("method", "How they were taken", report_origin.method(runs)))
+    sections.append(("missing", "What was not measured", report_origin.missing(runs)))
     title = heading(runs)
     body = [
         tag("header", tag("h1", title), facts(runs, names), contents(sections)),

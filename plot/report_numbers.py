@@ -16,14 +16,12 @@ NAMING = (*TELLING, "global_numel")
 
 
 def section(runs: Sequence[RunFolder], names: Sequence[str]) -> Html:
-    """The table, with a column only where some row has a value for it."""
+    """The table, with a column only where a row has a value for it. There is at least one row."""
     grouped = [
         (name, rows)
         for run, name in zip(runs, names, strict=True)
         for rows in rows_by_case(run).values()
     ]
-    if not grouped:
-        return tag("p", "Nothing was measured, so there are no numbers.")
     flat = [row for _, rows in grouped for row in rows]
     times = [row["p50_ns"] for row in flat if row["p50_ns"] is not None]
     time_size, time_name = time_unit(min(times, default=0))
@@ -100,8 +98,10 @@ def section(runs: Sequence[RunFolder], names: Sequence[str]) -> Html:
         ),
     ]
     kept = [c for c in columns if any(row[c[2]] is not None for row in flat)]
+    contracts = any(row["contract"] for row in flat)
+    contract_head = [Column("contract")] if contracts else []
     telling = {c for c in NAMING if len({row[c] for row in flat}) > 1}
-    heads = [Column("case"), *(c[0] for c in kept), Column("contract"), Column("status")]
+    heads = [Column("case"), *(c[0] for c in kept), *contract_head, Column("status")]
     if len(runs) > 1:
         heads.append(Column("run"))
     body = []
@@ -110,7 +110,8 @@ def section(runs: Sequence[RunFolder], names: Sequence[str]) -> Html:
         cells = [case_cell(rows[0], telling)]
         # A row without a measurement has no figures, whatever its fields hold.
         cells += [NOT_MEASURED if problem else make(rows) for _, make, _ in kept]
-        cells += [contract_cell(rows), status_cell(rows)]
+        cells += [contract_cell(rows)] if contracts else []
+        cells.append(status_cell(rows))
         if len(runs) > 1:
             cells.append(Cell(name))
         body.append(cells)

@@ -24,7 +24,7 @@ FIRST = (
     "command_line",
 )
 # Shown in their other form, or of the file alone.
-LEFT_OUT = ("command", "schema_version", "rows")
+LEFT_OUT = ("command", "schema_version", "rows", "words", "queue")
 
 
 def identities(runs: Sequence[RunFolder], names: Sequence[str]) -> Html:
@@ -122,6 +122,8 @@ def method(runs: Sequence[RunFolder]) -> Html:
 def missing(runs: Sequence[RunFolder]) -> Html:
     """What a reader may look for here and does not find."""
     rows = [row for run in runs for row in run.results]
+    if not rows:
+        return tag("p", "Everything: there is no figure.")
     points = []
     bad = sum(problem_of([row]) is not None for row in rows)
     if bad:

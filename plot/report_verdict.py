@@ -9,15 +9,13 @@ from typing import Any
 
 from plot import contract_verdicts
 from plot.cases import problem_of
-from plot.markup import Cell, Column, Html, table, tag
+from plot.markup import Cell, Column, Html, escaped, table, tag
 from plot.style import plural, printable
 from results.run_folder import Row, RunFolder, RunFolderError
 
 BAD, GOOD, UNSURE = "bad", "good", "unsure"
 CONTRACT_MARKS = {"ok": "good-cell", "broken": "bad-cell", "unverified": "unsure-cell"}
 
-# Keys of a manifest in which the launcher says why a run is missing or was cut short.
-REASON_KEYS = ("reason", "class", "words", "queue")
 UNFINISHED = {
     "not-run": "This run was never started",
     "incomplete": "This run did not finish: it was killed or still goes on",
@@ -26,11 +24,13 @@ UNFINISHED = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """`kind` is BAD, GOOD or UNSURE; the headline is one sentence, details are paragraphs."""
+    """`kind` is BAD, GOOD or UNSURE; the headline is one sentence, details are paragraphs, `quoted`
+    is what others said, with its title: word for word, line by line."""
 
     kind: str
     headline: str
     details: tuple[str, ...] = ()
+    quoted: tuple[tuple[str, list[str]], ...] = ()
 
     def html(self) -> Html:
         sign = {BAD: "✕", GOOD: "✓", UNSURE: "?"}[self.kind]
@@ -38,6 +38,13 @@ class Verdict:
             "div",
             tag("p", tag("span", f"{sign} ", aria_hidden="true"), self.headline),
             [tag("p", detail) for detail in self.details],
+            [
+                [
+                    tag("p", f"{title}:"),
+                    tag("pre", Html("\n".join(map(escaped, lines))), tabindex="0"),
+                ]
+                for title, lines in self.quoted
+            ],
             class_=f"verdict {self.kind}",
         )
 
@@ -69,33 +76,21 @@ def unfinished(run: RunFolder, name: str) -> Verdict | None:
         return None
     headline = UNFINISHED.get(status, f"This run has the status {status}")
     rows = len({(row["benchmark"], row["repetition"]) for row in run.results})
-    details = [f"{name}: status {status}. {plural(rows, 'case')} had been measured."]
-    for key, value in reasons(run.manifest):
-        details.append(f"{key}: {value}")
-    details.append("No figure below stands for what was not measured.")
-    return Verdict(BAD, f"{headline}.", tuple(details))
+    details = [f"{name}: {plural(rows, 'case')} had been measured."]
+    told = [printable(run.manifest[key]) for key in ("class", "code") if run.manifest.get(key)]
+    if run.manifest.get("reason"):
+        because = f" ({', '.join(told)})" if told else ""
+        details.insert(0, f"Reason: {printable(run.manifest['reason'])}{because}.")
+    quoted = [
+        (title, lines_of(run.manifest.get(key)))
+        for title, key in (("Slurm's words", "words"), ("The queue then", "queue"))
+    ]
+    kept = tuple((title, lines) for title, lines in quoted if lines)
+    return Verdict(BAD, f"{headline}.", tuple(details), kept)
 
 
-def reasons(manifest: dict[str, Any]) -> list[tuple[str, str]]:
-    """Whatever the manifest says of why, under the keys that the launcher uses, nested or not."""
-    found = []
-    for key, value in manifest.items():
-        told = key.startswith(("slurm", "not_run")) or key in REASON_KEYS
-        if not told or value in (None, "", {}, []):
-            continue
-        entries = value.items() if isinstance(value, dict) else [("", value)]
-        for inner, entry in entries:
-            name = " ".join(filter(None, [key, str(inner)])).replace("_", " ")
-            found.append((printable(name), flat(entry)))
-    return found
-
-
-def flat(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(flat, value))
-    if isinstance(value, dict):
-        return ", ".join(f"{printable(key)}: {flat(entry)}" for key, entry in value.items())
-    return printable(value)
+def lines_of(value: Any) -> list[str]:
+    return [str(line) for line in value] if isinstance(value, list) else []
 
 
 def cases(runs: Sequence[RunFolder]) -> list[list[Row]]:
@@ -171,31 +166,41 @@ def worst_contract(rows: Sequence[Row]) -> str:
 
 
 def problem_table(runs: Sequence[RunFolder], names: Sequence[str]) -> Html:
-    """Every row that is no measurement, with its reason in full."""
-    rows = []
+    """Every case that is no measurement, with its reason in full; ranks of one reason together."""
+    ranks: dict[tuple[str, ...], list[int]] = {}
     for run, name in zip(runs, names, strict=True):
         for row in run.results:
             if row["status"] != "ok":
-                rank = "" if row["rank"] is None else str(row["rank"])
-                rows.append(
-                    [
-                        Cell(printable(row["benchmark"]), mark="benchmark"),
-                        Cell(rank, row["rank"]),
-                        Cell(printable(row["status"] or "no status"), mark="bad-cell"),
-                        Cell(printable(row["status_reason"] or "no reason given"), mark="reason"),
-                        Cell(name),
-                    ]
-                )
-    if not rows:
+                status = printable(row["status"] or "no status")
+                why = printable(row["status_reason"] or "no reason given")
+                key = (printable(row["benchmark"]), status, why, name)
+                ranks.setdefault(key, []).extend([] if row["rank"] is None else [row["rank"]])
+    if not ranks:
         return Html("")
+    rows = [
+        [
+            Cell(benchmark, mark="benchmark"),
+            Cell(ranks_text(found), min(found, default=-1)),
+            Cell(status, mark="bad-cell"),
+            Cell(why, mark="reason"),
+            Cell(name),
+        ]
+        for (benchmark, status, why, name), found in ranks.items()
+    ]
     columns = [
         Column("benchmark"),
-        Column("rank", number=True),
+        Column("ranks", number=True),
         Column("status"),
         Column("reason"),
         Column("run"),
     ]
     return table("Rows without a measurement, and why", columns, rows)
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    if len(set(ranks)) > 4:
+        return f"{min(ranks)} to {max(ranks)}, {len(set(ranks)):,} of them"
+    return ", ".join(map(str, sorted(set(ranks))))
 
 
 def contract_table(found: Sequence[contract_verdicts.Summary]) -> Html:

@@ -103,6 +103,33 @@ def test_a_file_a_rank_as_torch_profiler_writes_them(tmp_path: Path) -> None:
     assert (tmp_path / "timeline.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(
+    ("file", "step_name", "kernels", "microseconds"),
+    [
+        ("hta_nccl_parser_config_nccl_data", "ProfilerStep#6", 2700, 162_532.34),
+        ("hta_cuda_event_sync_multi_stream_event_sync_trace", "the whole trace", 3, 369),
+    ],
+)
+def test_real_traces_of_torch_profiler(
+    tmp_path: Path, file: str, step_name: str, kernels: int, microseconds: float
+) -> None:
+    path = ROOT / "tests" / "data" / "traces" / f"{file}.json.gz"
+    trace = read_trace([path])
+    on_device = [
+        end - start
+        for kind in ("kernels", "collectives")
+        for start, end, _ in trace.events[0].get(kind, [])
+    ]
+    assert len(on_device) == kernels
+    assert sum(on_device) / 1000 == pytest.approx(microseconds, rel=1e-6)
+    step = trace.step("step")
+    assert step.name == step_name
+    with drawing():
+        figure = plot_timeline.draw(step)
+        figure.canvas.draw()
+    assert_legible(figure)
+
+
 def test_events_without_a_usable_time_are_left_out(tmp_path: Path) -> None:
     bad = [
         {"ph": "X", "cat": "kernel", "name": "no time"},
