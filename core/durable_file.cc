@@ -24,6 +24,16 @@ constexpr int kClosed = -1;
               {.file = file});
 }
 
+void give_name(const std::string& partial, const std::string& path) {
+  if (::rename(partial.c_str(), path.c_str()) != 0) {
+    const int code = errno;
+    ::unlink(partial.c_str());
+    errno = code;
+    fail("cannot be given its name", path);
+  }
+  sync_folder(std::filesystem::path(path).parent_path().string());
+}
+
 }  // namespace
 
 DurableFile::DurableFile(std::string path)
@@ -51,9 +61,19 @@ void DurableFile::write(std::span<const std::byte> bytes) {
 
 void DurableFile::commit() {
   if (::fsync(descriptor_) != 0) fail("cannot be forced to the disk", partial_);
-  if (::rename(partial_.c_str(), path_.c_str()) != 0) fail("cannot be given its name", path_);
   ::close(std::exchange(descriptor_, kClosed));
-  sync_folder(std::filesystem::path(path_).parent_path().string());
+  give_name(partial_, path_);
+}
+
+void commit_file(const std::string& partial, const std::string& path) {
+  const int descriptor = ::open(partial.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor == kClosed) fail("cannot be opened", partial);
+  const bool failed = ::fsync(descriptor) != 0;
+  const int code = errno;
+  ::close(descriptor);
+  errno = code;
+  if (failed) fail("cannot be forced to the disk", partial);
+  give_name(partial, path);
 }
 
 void sync_folder(const std::string& folder) {

@@ -41,6 +41,10 @@ class DurableFile {
   std::int64_t size_ = 0;
 };
 
+/// For files that another library writes: forces the finished file `partial` to the disk, gives it
+/// the name `path`, and forces the folder to the disk. Throws Error naming the file.
+void commit_file(const std::string& partial, const std::string& path);
+
 /// Forces the entries of a folder to the disk. Throws Error naming it.
 void sync_folder(const std::string& folder);
 

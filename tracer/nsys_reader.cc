@@ -22,17 +22,6 @@ namespace {
 constexpr std::array<std::int64_t, 4> kRangeTypes = {59, 60, 70, 71};
 constexpr std::int64_t kDomainType = 75;
 
-/// "cudaLaunchKernel" for "cudaLaunchKernel_v7000": the runtime's names carry the version of CUDA
-/// that introduced the function, the driver's (cuMemAlloc_v2) a version of the function.
-std::string_view without_version(std::string_view name) {
-  const auto at = name.rfind("_v");
-  if (at == std::string_view::npos || name.size() - at < 6) return name;
-  const std::string_view digits = name.substr(at + 2);
-  const bool number = std::all_of(digits.begin(), digits.end(),
-                                  [](char byte) { return byte >= '0' && byte <= '9'; });
-  return number ? name.substr(0, at) : name;
-}
-
 /// A value that a hostile or strange file may hold, in the type that the event has.
 template <typename T>
 T narrowed(const SqliteRows& rows, int column, std::int64_t missing) {
@@ -348,18 +337,8 @@ class Reader {
 
   void describe(const NvtxText& text, Event& event) {
     event.name = trace_.intern(text.name);
-    event.kind = EventKind::range;
-    if (is_collective_scope(text.name)) {
-      event.kind = EventKind::collective;
-      event.collective = collective_of_host(text.name);
-    } else if (text.is_operator && text.name.find("::") != std::string_view::npos) {
-      event.kind = EventKind::host_operator;
-    }
+    describe_host_event(text, event);
     if (!text.inputs.empty() && event.kind != EventKind::range) {
-      if (event.kind == EventKind::host_operator) {
-        event.value = text.inputs.front().numel();
-        if (event.value != kNoValue) event.value_source = ValueSource::exact;
-      }
       event.detail = trace_.add_inputs(text.inputs);
     }
   }

@@ -81,6 +81,15 @@ std::int64_t copy_kind(CopyDirection direction) {
 
 std::string_view sync_name(std::int64_t sync_type) { return entry(kSyncNames, sync_type); }
 
+std::string_view without_version(std::string_view name) {
+  const auto at = name.rfind("_v");
+  if (at == std::string_view::npos || name.size() - at < 6) return name;
+  const std::string_view digits = name.substr(at + 2);
+  const bool number = std::all_of(digits.begin(), digits.end(),
+                                  [](char byte) { return byte >= '0' && byte <= '9'; });
+  return number ? name.substr(0, at) : name;
+}
+
 std::int64_t sync_type(std::string_view name) {
   const auto* const found = std::find(kSyncNames.begin(), kSyncNames.end(), name);
   return found == kSyncNames.end() ? 0 : found - kSyncNames.begin();

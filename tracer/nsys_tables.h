@@ -50,6 +50,10 @@ std::int64_t copy_kind(CopyDirection direction);
 std::string_view sync_name(std::int64_t sync_type);
 std::int64_t sync_type(std::string_view name);
 
+/// "cudaLaunchKernel" for "cudaLaunchKernel_v7000": the runtime's names carry the version of CUDA
+/// that introduced the function. The driver's (cuMemAlloc_v2) say which function, and stay.
+std::string_view without_version(std::string_view name);
+
 inline constexpr std::string_view kMemsetName = "Memset";
 
 }  // namespace stepscope::tracer

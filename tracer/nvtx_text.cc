@@ -5,6 +5,8 @@
 #include <charconv>
 #include <optional>
 
+#include "tracer/collective_names.h"
+
 namespace stepscope::tracer {
 namespace {
 
@@ -84,6 +86,21 @@ NvtxText parse_nvtx_text(std::string_view text) {
   parsed.is_operator = true;
   parsed.name = rest;
   return parsed;
+}
+
+void describe_host_event(const NvtxText& text, Event& event) {
+  event.kind = EventKind::range;
+  if (is_collective_scope(text.name)) {
+    event.kind = EventKind::collective;
+    event.collective = collective_of_host(text.name);
+  } else if (text.is_operator && text.name.find("::") != std::string_view::npos) {
+    // A scope that a user named carries a number, too.
+    event.kind = EventKind::host_operator;
+    if (!text.inputs.empty()) {
+      event.value = text.inputs.front().numel();
+      if (event.value != kNoValue) event.value_source = ValueSource::exact;
+    }
+  }
 }
 
 bool is_collective_scope(std::string_view name) {

@@ -23,6 +23,9 @@ struct NvtxText {
 
 NvtxText parse_nvtx_text(std::string_view text);
 
+/// Sets kind, collective and value of a host thread's event, as its text tells them.
+void describe_host_event(const NvtxText& text, Event& event);
+
 /// Whether a host operator or range is the scope that c10d's back end opens around one collective,
 /// such as "gloo:all_gather": then its event is a collective.
 bool is_collective_scope(std::string_view name);
