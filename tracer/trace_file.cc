@@ -1,10 +1,12 @@
 #include "tracer/trace_file.h"
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
 #include "core/error.h"
 #include "core/input_file.h"
+#include "tracer/chrome_reader.h"
 #include "tracer/nsys_reader.h"
 #include "tracer/sqlite_file.h"
 
@@ -32,6 +34,10 @@ ReadReport read_trace_file(const std::filesystem::path& path, Trace& trace,
     }
     return read_nsys(file, trace, options);
   }
+  const bool gzip = start.starts_with("\x1f\x8b");
+  const auto content = start.find_first_not_of(" \t\r\n");
+  const char byte = content == std::string::npos ? '\0' : start[content];
+  if (gzip || byte == '{' || byte == '[') return read_chrome_json(path.string(), trace, options);
   throw Error("is neither SQLite nor JSON", kFormats, {.file = path.string()});
 }
 
