@@ -4,8 +4,8 @@
 Reads run folders, any number a commit. Commits stand in the order in which they were first
 measured. A point is the median of one run, its bar p10 to p90; the line joins the median run of
 each commit. Every row has a height of its own, which does not start at zero. Points move from run
-to run on their own, so a step in the line is no finding: compare_results says what is one. A run
-whose case failed is a cross.
+to run on their own, so a step in the line is no finding: changes are marked only where a comparison
+says so (--comparison, the JSON of compare_results). A run whose case failed is a cross.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from plot.cases import Case, cases_of
+from plot.comparison import Comparison, concerns, read_comparison
 from plot.picture import OneLineParser, check_suffix, drawing, reported, save
 from plot.progress import Progress
 from plot.rows import Panel, RowsPicture, labels_of
@@ -105,7 +106,41 @@ def machines(runs: Sequence[RunFolder]) -> list[str]:
     return facts
 
 
-def draw(runs: Sequence[RunFolder], width: float = WIDTH, titled: bool = True) -> Figure:
+@dataclass(frozen=True)
+class Change:
+    """What a comparison says of one benchmark from `commit` on."""
+
+    commit: int
+    text: str
+
+
+def changes_of(
+    runs: Sequence[RunFolder], comparisons: Sequence[Comparison]
+) -> dict[str, list[Change]]:
+    """By benchmark. A change stands before the first commit of the comparison's new side; where
+    no run is of that side it has no place and is left out. `runs` in their order."""
+    commits = list(dict.fromkeys(commit_name(run) for run in runs))
+    found: dict[str, list[Change]] = {}
+    for comparison in comparisons:
+        side = [run for run in runs if concerns(comparison, str(run.manifest.get("commit") or ""))]
+        if not side:
+            continue
+        index = commits.index(commit_name(side[0]))
+        for row in comparison.rows:
+            if row["verdict"] in ("slower", "faster"):
+                ratio = row.get("ratio")
+                by = f", ratio {ratio:.3g}" if isinstance(ratio, float) else ""
+                change = Change(index, f"{row['verdict']}{by}")
+                found.setdefault(printable(row["benchmark"]), []).append(change)
+    return found
+
+
+def draw(
+    runs: Sequence[RunFolder],
+    comparisons: Sequence[Comparison] = (),
+    width: float = WIDTH,
+    titled: bool = True,
+) -> Figure:
     """The picture, ready to be saved."""
     runs = in_order(runs)
     commits, trends = trends_of(runs)
@@ -130,7 +165,10 @@ def draw(runs: Sequence[RunFolder], width: float = WIDTH, titled: bool = True) -
     shown = range(0, len(commits), every)
     axes.set_xticks(list(shown), [commits[i] for i in shown])
     axes.set_xlabel("commit, in the order in which they were first measured", color=FAINT, size=9)
+    changes = changes_of(runs, comparisons)
     for i, trend in enumerate(trends):
+        for change in changes.get(trend.case.benchmark, []):
+            draw_change(axes, i, change)
         draw_trend(axes, i, trend, labels[i].colour)
         if not trend.measured:
             picture.alert(0, i, trend.case.problem or "no run was measured")
@@ -148,6 +186,13 @@ def trend_text(trend: Trend) -> list[str]:
         f"{digits(medians[max(medians)] / size)} {name}",
         f"runs: {span(all_times)}",
     ]
+
+
+def draw_change(axes: Axes, row: int, change: Change) -> None:
+    """A dashed line before the commit, with what the comparison says."""
+    x = change.commit - 0.5
+    axes.plot([x, x], [row - 0.48, row + 0.48], color=ALERT, linestyle=(0, (4, 3)), zorder=1)
+    axes.text(x + 0.03, row - 0.45, change.text, size=9, color=ALERT, va="top", weight="bold")
 
 
 def draw_trend(axes: Axes, row: int, trend: Trend, colour: str) -> None:
@@ -211,6 +256,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--out", type=Path, metavar="FILE", required=True, help="the .png or .svg to write"
     )
+    parser.add_argument(
+        "--comparison",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="the JSON of compare_results; may be given several times",
+    )
     options = parser.parse_args(arguments)
 
     def work() -> Path:
@@ -220,8 +273,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for i, folder in enumerate(options.run_folders):
             progress.say(f"reading run folder {i + 1} of {len(options.run_folders)}")
             runs.append(read_run_folder(folder))
+        comparisons = [read_comparison(path) for path in options.comparison]
         with drawing():
-            save(draw(runs), options.out)
+            save(draw(runs, comparisons), options.out)
         return options.out
 
     return reported("plot_trend.py", work)

@@ -15,8 +15,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from plot import report_numbers, report_origin, report_pictures, report_verdict
+from plot import report_comparison, report_numbers, report_origin, report_pictures, report_verdict
 from plot.cases import run_facts, run_title
+from plot.comparison import Comparison, read_comparison
 from plot.markup import Html, tag
 from plot.picture import OneLineParser, reported, write_whole
 from plot.progress import Progress
@@ -26,13 +27,16 @@ from results.run_folder import RunFolder, read_any_run_folder
 HERE = Path(__file__).resolve().parent
 
 
-def page(runs: Sequence[RunFolder], progress: Progress) -> str:
+def page(runs: Sequence[RunFolder], comparison: Comparison | None, progress: Progress) -> str:
     """The whole document. Without any row it has no sections of figures."""
     names = run_names(runs)
-    sections = [("verdict", "Verdict", report_verdict.section(runs, names))]
+    verdict = [report_verdict.section(runs, names)]
+    if comparison:
+        verdict.insert(0, report_comparison.section(comparison))
+    sections = [("verdict", "Verdict", tag("div", verdict))]
     filled = any(run.results for run in runs)
     if filled:
-        pictures = report_pictures.section(runs, names, progress)
+        pictures = report_pictures.section(runs, names, comparison, progress)
         sections.append(("numbers", "Numbers", report_numbers.section(runs, names)))
         sections.append(("pictures", "Pictures", pictures))
     where = "Where the figures come from" if filled else "What is known of the run"
@@ -109,6 +113,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = OneLineParser("report.py", __doc__, "report.py runs/20261201T171500Z-0123abcd4567")
     parser.add_argument("run_folders", type=Path, nargs="+", metavar="RUN_FOLDER")
     parser.add_argument(
+        "--comparison",
+        type=Path,
+        metavar="FILE",
+        help="the JSON of compare_results; its verdicts come first",
+    )
+    parser.add_argument(
         "--out",
         type=Path,
         metavar="FILE",
@@ -123,7 +133,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for i, folder in enumerate(options.run_folders):
             progress.say(f"reading run folder {i + 1} of {len(options.run_folders)}")
             runs.append(read_any_run_folder(folder))
-        text = page(runs, progress)
+        comparison = read_comparison(options.comparison) if options.comparison else None
+        text = page(runs, comparison, progress)
         write_whole(out, text.encode("utf-8"))
         return out
 

@@ -8,7 +8,7 @@ from typing import Any
 from plot.cases import TELLING, problem_of, told
 from plot.markup import NOT_MEASURED, Cell, Column, Html, table, tag
 from plot.report_verdict import CONTRACT_MARKS, worst_contract
-from plot.style import byte_unit, digits, printable, time_unit
+from plot.style import byte_unit, decimals, printable, time_unit
 from results.run_folder import Row, RunFolder
 
 # What a case is called by, besides its optimizer.
@@ -30,11 +30,18 @@ def section(runs: Sequence[RunFolder], names: Sequence[str]) -> Html:
         max((row["peak_allocated_bytes"] or 0 for row in flat), default=0)
     )
 
+    def aligned(column: str, size: float) -> Callable[[float], str]:
+        """All numbers of a column with as many decimals, so that they can be compared by eye."""
+        places = decimals(row[column] / size for row in flat if row[column])
+        return lambda value: f"{value / size:,.{places}f}"
+
     def time(column: str) -> Callable[[list[Row]], Cell]:
-        return lambda rows: number(first(rows, column), lambda ns: digits(ns / time_size))
+        show = aligned(column, time_size)
+        return lambda rows: number(first(rows, column), show)
 
     def largest(column: str, size: float) -> Callable[[list[Row]], Cell]:
-        return lambda rows: number(most(rows, column), lambda value: digits(value / size))
+        show = aligned(column, size)
+        return lambda rows: number(most(rows, column), show)
 
     columns: list[tuple[Column, Callable[[list[Row]], Cell], str]] = [
         (
@@ -80,7 +87,7 @@ def section(runs: Sequence[RunFolder], names: Sequence[str]) -> Html:
         (
             Column("bandwidth", "GB/s", True, "Bytes a step must move over the median, all ranks"),
             lambda rows: number(
-                total(rows, "effective_bandwidth_bytes_per_s"), lambda value: digits(value / 1e9)
+                total(rows, "effective_bandwidth_bytes_per_s"), lambda value: f"{value / 1e9:,.1f}"
             ),
             "effective_bandwidth_bytes_per_s",
         ),

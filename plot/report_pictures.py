@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from plot import plot_latency, plot_memory, plot_roofline, plot_timeline, plot_trend
 from plot.cases import cases_of
+from plot.comparison import Comparison
 from plot.markup import Html, tag
 from plot.picture import drawing, svg_of
 from plot.progress import Progress
@@ -46,7 +47,7 @@ FEWEST_COMMITS = 3
 
 TREND_CAPTION = (
     "Median step time of each run by commit. Points move from run to run on their own: a step in "
-    "the line is no finding."
+    "the line is no finding unless a comparison marks it."
 )
 
 # The colours of the drawings that report.css redefines in the dark.
@@ -66,7 +67,12 @@ VARIABLES = {
 }
 
 
-def section(runs: Sequence[RunFolder], names: Sequence[str], progress: Progress) -> Html:
+def section(
+    runs: Sequence[RunFolder],
+    names: Sequence[str],
+    comparison: Comparison | None,
+    progress: Progress,
+) -> Html:
     parts: list[Html] = []
     with drawing():
         chosen = [(r, n) for r, n in zip(runs, names, strict=True) if r.results][-MOST_RUNS:]
@@ -77,7 +83,7 @@ def section(runs: Sequence[RunFolder], names: Sequence[str], progress: Progress)
         whole = [run for run in runs if run.manifest.get("status") == "complete" and run.results]
         if len({plot_trend.commit_name(run) for run in whole}) >= FEWEST_COMMITS:
             progress.say("drawing the trend")
-            drawn = plot_trend.draw(whole, WIDTH, titled=False)
+            drawn = plot_trend.draw(whole, [comparison] if comparison else [], WIDTH, False)
             parts.append(figure(drawn, "trend", TREND_CAPTION))
         for run, name in reversed(chosen):
             if len(runs) > 1:

@@ -117,6 +117,12 @@ def digits(value: float) -> str:
     return f"{value:.{2 - math.floor(math.log10(abs(value)))}f}"
 
 
+def decimals(values: Iterable[float]) -> int:
+    """How many a column needs, so that its smallest number has three significant digits."""
+    smallest = min((abs(value) for value in values if value), default=100)
+    return max(0, min(6, 2 - math.floor(math.log10(smallest))))
+
+
 def span(values: Iterable[float], show: Callable[[float], str] = digits) -> str:
     """One number, or "2.03 to 8.00" where the values differ as far as `show` shows."""
     values = list(values)

@@ -139,6 +139,81 @@ def test_a_trace_in_the_folder_is_drawn_and_a_damaged_one_is_named(tmp_path: Pat
     assert "The trace torn is not drawn:" in page.text
 
 
+COMPARISON = {
+    "threshold": 0.03,
+    "base": {"runs": ["runs/a", "runs/b"]},
+    "new": {"runs": ["runs/c"], "commits": ["f" * 40]},
+    "only_in_new": ["Opt/<new>"],
+    "benchmarks": [
+        {
+            "benchmark": "Opt/<x>",
+            "verdict": "slower",
+            "base": {"p50_ns": 40_000_000, "runs": 12},
+            "new": {"p50_ns": 46_000_000, "runs": 9},
+            "ratio": 1.15,
+            "ratio_interval": [1.11, 1.18],
+        },
+        {
+            "benchmark": "Opt/y",
+            "verdict": "uncertain",
+            "base": {"p50_ns": 30_000_000, "runs": 1},
+            "new": {"p50_ns": None, "runs": 1},
+            "ratio": float("nan"),
+            "note": "6 more runs a side would settle 10 %",
+        },
+        {"benchmark": "Opt/z", "verdict": "same", "ratio": 1.0},
+    ],
+}
+
+
+def test_a_comparison_comes_first_with_its_verdicts_and_every_column(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", *case_rows())
+    path = tmp_path / "comparison.json"
+    path.write_text(json.dumps(COMPARISON))
+    assert report.main([str(run), "--comparison", str(path)]) == 0
+    page = Page((run / "report.html").read_text(encoding="utf-8"))
+    text = page.text
+    headline = "Compared with base: 1 slower, 1 uncertain, 1 same."
+    assert text.index(headline) < text.index("1 case measured")
+    assert "Opt/<x> ▲ slower 1.15 1.11 to 1.18 40.0 12 46.0 9 n/a" in text
+    assert "Opt/y ? uncertain n/a n/a 30.0 1 n/a 1 6 more runs a side would settle 10 %" in text
+    assert "Opt/z = same 1 n/a n/a n/a n/a n/a n/a" in text
+    assert "threshold: 0.03" in text and "only in new: Opt/<new>" in text
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "kind"),
+    [
+        (["same", "faster"], "good"),
+        (["same", "uncertain"], "unsure"),
+        (["same", "a word of tomorrow"], "unsure"),
+        (["faster", "broken", "uncertain"], "bad"),
+    ],
+)
+def test_the_worst_verdict_of_a_comparison_decides(
+    tmp_path: Path, verdicts: list[str], kind: str
+) -> None:
+    run = write_run(tmp_path / "run", *case_rows())
+    path = tmp_path / "comparison.json"
+    path.write_text(json.dumps([{"benchmark": f"{v}", "verdict": v} for v in verdicts]))
+    assert report.main([str(run), "--comparison", str(path)]) == 0
+    page = Page((run / "report.html").read_text(encoding="utf-8"))
+    boxes = [a["class"] for tag, a in page.elements if "verdict" in (a.get("class") or "")]
+    assert boxes[0] == f"verdict {kind}"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"benchmarks": []}', "[" * 100_000])
+def test_what_is_no_comparison_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture, text: str
+) -> None:
+    run = write_run(tmp_path / "run", *case_rows())
+    path = tmp_path / "comparison.json"
+    path.write_text(text)
+    assert report.main([str(run), "--comparison", str(path)]) == 2
+    assert "comparison.json: " in capsys.readouterr().err
+    assert not (run / "report.html").exists()
+
+
 def test_a_run_that_was_never_started_says_so_in_slurms_words(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()

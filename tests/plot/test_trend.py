@@ -1,11 +1,13 @@
 """plot/plot_trend.py: benchmarks over the commits of several runs."""
 
 import itertools
+import json
 from pathlib import Path
 
 import pytest
 
 from plot import plot_trend
+from plot.comparison import read_comparison
 from plot.picture import drawing
 from results.run_folder import RunFolder, read_run_folder
 from tests.plot.legible import assert_legible, texts
@@ -65,6 +67,39 @@ def test_a_failed_run_is_a_cross_and_no_point_of_the_line(tmp_path: Path) -> Non
     assert any("* with local changes" in text for text in shown)
     crosses = [line for line in figure.axes[0].lines if line.get_marker() == "x"]
     assert [list(line.get_xdata()) for line in crosses] == [[1], [0, 1, 2]]
+
+
+def test_a_change_is_marked_only_where_a_comparison_says_so(tmp_path: Path) -> None:
+    medians = {"AdamW": 10**7, "AdamW8bit": 10**7}
+    runs = [run(tmp_path, letter * 8, medians) for letter in "abc"]
+    name = "OptimizerStep/native/{}/fsdp2/global/fp32/gpt2"
+    path = tmp_path / "comparison.json"
+    document = {
+        "base": {"commits": ["a" * 64]},
+        "new": {"runs": ["runs/20261201T000000Z-" + "b" * 12]},
+        "benchmarks": [
+            {"benchmark": name.format("AdamW"), "verdict": "slower", "ratio": 1.5},
+            {"benchmark": name.format("AdamW8bit"), "verdict": "uncertain", "ratio": 1.5},
+        ],
+    }
+
+    def marks(comparisons: list) -> list[str]:
+        with drawing():
+            figure = plot_trend.draw(runs, comparisons)
+            figure.canvas.draw()
+        assert_legible(figure)
+        dashed = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
+        assert all(list(line.get_xdata()) == [0.5, 0.5] for line in dashed)
+        shown = [text.get_text() for text in texts(figure) if "ratio" in text.get_text()]
+        assert len(shown) == len(dashed)
+        return shown
+
+    path.write_text(json.dumps(document))
+    assert marks([read_comparison(path)]) == ["slower, ratio 1.5"]
+    assert marks([]) == []
+    document["new"]["runs"] = ["another machine's run"]
+    path.write_text(json.dumps(document))
+    assert marks([read_comparison(path)]) == []
 
 
 def test_other_machines_and_many_commits_are_said_and_legible(tmp_path: Path) -> None:
