@@ -21,6 +21,47 @@ std::uint32_t next_number(const T& kept, const char* what) {
   return static_cast<std::uint32_t>(kept.size());
 }
 
+void mix(std::size_t& hash, std::size_t value) {
+  hash ^= value + 0x9e3779b97f4a7c15U + (hash << 6) + (hash >> 2);
+}
+
+void mix(std::size_t& hash, std::int64_t value) { mix(hash, static_cast<std::size_t>(value)); }
+
+std::size_t hash_of(const Launch& launch) {
+  std::size_t hash = 0;
+  for (const std::int64_t extent : launch.grid) mix(hash, extent);
+  for (const std::int64_t extent : launch.block) mix(hash, extent);
+  mix(hash, launch.static_shared_bytes);
+  mix(hash, launch.dynamic_shared_bytes);
+  mix(hash, std::int64_t{launch.registers_per_thread});
+  return hash;
+}
+
+std::size_t hash_of(const std::vector<TensorInput>& inputs) {
+  std::size_t hash = inputs.size();
+  for (const TensorInput& input : inputs) {
+    for (const std::int64_t extent : input.shape) mix(hash, extent);
+    mix(hash, std::hash<std::string>()(input.dtype));
+    mix(hash, std::int64_t{input.argument} * 2 + (input.on_device ? 1 : 0));
+  }
+  return hash;
+}
+
+/// The number of `value` in `kept`, where it is added unless an equal one stands there.
+template <typename T>
+std::uint32_t kept_number(std::vector<T>& kept,
+                          std::unordered_multimap<std::size_t, std::uint32_t>& index, T value,
+                          std::size_t hash, const char* what) {
+  const auto [first, last] = index.equal_range(hash);
+  for (auto found = first; found != last; ++found) {
+    if (kept[found->second] == value) return found->second;
+  }
+  const auto number = next_number(kept, what);
+  kept.push_back(std::move(value));
+  index.emplace(hash, number);
+  return number;
+}
+
 /// What two records of one activity have in common.
 auto identity(const Event& event) {
   return std::tie(event.process, event.start_ns, event.end_ns, event.kind, event.device,
@@ -55,15 +96,27 @@ std::uint32_t Trace::intern(std::string_view text) {
 }
 
 std::uint32_t Trace::add_launch(const Launch& launch) {
-  const auto number = next_number(launches_, "launches");
-  launches_.push_back(launch);
-  return number;
+  return kept_number(launches_, launch_index_, launch, hash_of(launch), "launches");
 }
 
 std::uint32_t Trace::add_inputs(std::vector<TensorInput> inputs) {
-  const auto number = next_number(inputs_, "operators with inputs");
-  inputs_.push_back(std::move(inputs));
-  return number;
+  const std::size_t hash = hash_of(inputs);
+  return kept_number(inputs_, inputs_index_, std::move(inputs), hash, "operators with inputs");
+}
+
+void Trace::shift(std::uint32_t process, std::int64_t ns) {
+  bool fits = true;
+  for (Event& event : events_) {
+    if (event.process != process) continue;
+    fits &= !__builtin_add_overflow(event.start_ns, ns, &event.start_ns);
+    fits &= !__builtin_add_overflow(event.end_ns, ns, &event.end_ns);
+  }
+  auto& offset = processes_.at(process).wall_clock_offset_ns;
+  if (offset) fits &= !__builtin_sub_overflow(*offset, ns, &*offset);
+  if (!fits) {
+    throw Error("the clocks of two traces are " + std::to_string(ns) + " ns apart",
+                "read files of the same job", {.file = processes_[process].file});
+  }
 }
 
 void Trace::add(const Event& event) {

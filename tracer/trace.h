@@ -34,6 +34,7 @@ struct Launch {
   std::int64_t static_shared_bytes = 0;
   std::int64_t dynamic_shared_bytes = 0;
   std::int32_t registers_per_thread = 0;
+  bool operator==(const Launch&) const = default;
 };
 
 /// One tensor that an operator or collective was handed.
@@ -45,6 +46,7 @@ struct TensorInput {
   std::int32_t argument = 0;
   bool on_device = false;      ///< not in the memory of the CPU, where the source says so
   std::int64_t numel() const;  ///< product of the shape; 1 for a scalar
+  bool operator==(const TensorInput&) const = default;
 };
 
 /// One process that was traced, and what its source knows of losses.
@@ -92,15 +94,21 @@ class Trace {
   std::size_t text_count() const noexcept { return texts_.size(); }
   std::string_view name(const Event& event) const { return text(event.name); }
 
+  /// Equal launches get one number: a step launches the same kernels again and again.
   std::uint32_t add_launch(const Launch& launch);
   const Launch& launch(std::uint32_t detail) const { return launches_.at(detail); }
 
+  /// Equal lists get one number.
   std::uint32_t add_inputs(std::vector<TensorInput> inputs);
   std::span<const TensorInput> inputs(std::uint32_t detail) const { return inputs_.at(detail); }
 
   /// Keeps `event`, unless its times are impossible: then it is counted in health() and left out.
   void add(const Event& event);
   void reserve(std::size_t events) { events_.reserve(events); }
+
+  /// Adds `ns` to every time of a process, and takes it off its wall-clock offset. Throws Error
+  /// where a time would leave 64 bits; finish() must follow.
+  void shift(std::uint32_t process, std::int64_t ns);
 
   /// Sorts by process, then start, then longer first (so that a range comes before what it holds),
   /// and takes out duplicates. To be called once after the last add.
@@ -117,6 +125,8 @@ class Trace {
   std::unordered_map<std::string_view, std::uint32_t> text_index_;
   std::vector<Launch> launches_;
   std::vector<std::vector<TensorInput>> inputs_;
+  std::unordered_multimap<std::size_t, std::uint32_t> launch_index_;  ///< by hash
+  std::unordered_multimap<std::size_t, std::uint32_t> inputs_index_;  ///< by hash
   Health health_;
 };
 

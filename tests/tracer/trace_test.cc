@@ -63,6 +63,17 @@ TEST(Trace, GivesEqualTextsOneNumber) {
   EXPECT_EQ(trace.text(number), "aten::add");
 }
 
+TEST(Trace, GivesEqualLaunchesAndEqualInputsOneNumber) {
+  Trace trace;
+  const auto launch = trace.add_launch({.grid = {3, 1, 1}});
+  EXPECT_NE(trace.add_launch({.grid = {1, 3, 1}}), launch);
+  EXPECT_EQ(trace.add_launch({.grid = {3, 1, 1}}), launch);
+  const auto inputs = trace.add_inputs({{.shape = {2, 3}, .dtype = "float"}});
+  EXPECT_NE(trace.add_inputs({{.shape = {2, 3}, .dtype = "double"}}), inputs);
+  EXPECT_NE(trace.add_inputs({{.shape = {2}}, {.shape = {3}}}), inputs);
+  EXPECT_EQ(trace.add_inputs({{.shape = {2, 3}, .dtype = "float"}}), inputs);
+}
+
 TEST(TensorInput, HasNoElementCountWhereItsShapeOverflows) {
   EXPECT_EQ((TensorInput{.shape = {3, 5}}).numel(), 15);
   EXPECT_EQ((TensorInput{}).numel(), 1);
