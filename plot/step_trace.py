@@ -105,6 +105,7 @@ def within(spans: Iterable[Span], begin: float, end: float) -> list[Span]:
 def read_trace(paths: Sequence[Path]) -> StepTrace:
     """The events of all files together. Raises RunFolderError."""
     trace = StepTrace(paths[0])
+    first_base = None
     for number, path in enumerate(paths):
         document = read_json(path)
         events = document.get("traceEvents") if isinstance(document, dict) else document
@@ -113,8 +114,12 @@ def read_trace(paths: Sequence[Path]) -> StepTrace:
         told = document.get("distributedInfo") if isinstance(document, dict) else None
         rank = told.get("rank") if isinstance(told, dict) else None
         trace.files.append(printable(path.name))
+        # Each file counts from a time of its own.
+        base = document.get("baseTimeNanoseconds") if isinstance(document, dict) else None
+        base = base if isinstance(base, int) else 0
+        first_base = base if first_base is None else first_base
         for event in events:
-            add(trace, event, rank if isinstance(rank, int) else number)
+            add(trace, event, rank if isinstance(rank, int) else number, base - first_base)
     if not any(spans for kinds in trace.events.values() for spans in kinds.values()):
         raise RunFolderError(paths[0], "holds no kernel, copy, collective or operator to draw")
     for kinds in trace.events.values():
@@ -136,7 +141,7 @@ def read_json(path: Path) -> Any:
         raise RunFolderError(path, f"is not JSON: {error}") from None
 
 
-def add(trace: StepTrace, event: Any, rank_of_file: int) -> None:
+def add(trace: StepTrace, event: Any, rank_of_file: int, shift_ns: int) -> None:
     """Keeps an event that the picture shows; others, also those without a time, are left out."""
     if not isinstance(event, dict) or event.get("ph") != "X":
         return
@@ -152,7 +157,7 @@ def add(trace: StepTrace, event: Any, rank_of_file: int) -> None:
     arguments = event.get("args")
     rank = arguments.get("rank") if isinstance(arguments, dict) else None
     rank = rank if isinstance(rank, int) else rank_of_file
-    span = (1000 * start, 1000 * (start + length), name)
+    span = (1000 * start + shift_ns, 1000 * (start + length) + shift_ns, name)
     if category in RANGES:
         trace.ranges.setdefault(rank, []).append(span)
     kind = CATEGORIES.get(category)

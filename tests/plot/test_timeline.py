@@ -130,6 +130,22 @@ def test_real_traces_of_torch_profiler(
     assert_legible(figure)
 
 
+def test_files_that_count_from_different_times_are_laid_on_one(tmp_path: Path) -> None:
+    base = 1_764_672_000_000_000_000
+    paths = [
+        write(
+            tmp_path / f"gpt2.rank{rank}.json",
+            [event("kernel", "k", 100 - 10 * rank, 5)],
+            distributedInfo={"rank": rank},
+            baseTimeNanoseconds=base + 13_000 * rank,
+        )
+        for rank in range(2)
+    ]
+    step = read_trace(paths).step("step")
+    assert step.events[0]["kernels"] == [(0, 5000, "k")]
+    assert step.events[1]["kernels"] == [(3000, 8000, "k")]
+
+
 def test_events_without_a_usable_time_are_left_out(tmp_path: Path) -> None:
     bad = [
         {"ph": "X", "cat": "kernel", "name": "no time"},
