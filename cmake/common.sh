@@ -187,9 +187,9 @@ build_preset_locked() {
   local preset=$1 log=$logs/build-$1.log target
   shift
   configure_preset_locked "$preset" || return
-  local build=(cmake --build "$(build_folder "$preset")" -j "$(build_jobs)")
-  for target in "$@"; do build+=(--target "$target"); done
-  if ! run_step "build $preset" "$log" 3600 "${build[@]}"; then
+  local command=(cmake --build "$(build_folder "$preset")" -j "$(build_jobs)")
+  for target in "$@"; do command+=(--target "$target"); done
+  if ! run_step "build $preset" "$log" 3600 "${command[@]}"; then
     show_failure "$log"
     return 1
   fi
