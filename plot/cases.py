@@ -115,7 +115,7 @@ def make_case(
 
 def told(column: str, value: Any) -> str:
     """A value of a TELLING column, with its unit where it has one."""
-    units = {"global_numel": "parameter element", "world_size": "rank", "replicas": "replica"}
+    units = {"global_numel": "element", "world_size": "rank", "replicas": "replica"}
     return plural(value, units[column]) if column in units else printable(value)
 
 

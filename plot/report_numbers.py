@@ -8,7 +8,7 @@ from typing import Any
 from plot.cases import TELLING, problem_of, told
 from plot.markup import NOT_MEASURED, Cell, Column, Html, table, tag
 from plot.report_verdict import CONTRACT_MARKS, worst_contract
-from plot.style import byte_unit, decimals, printable, time_unit
+from plot.style import byte_unit, decimals, digits, printable, time_unit
 from results.run_folder import Row, RunFolder
 
 # What a case is called by, besides its optimizer.
@@ -87,7 +87,7 @@ def section(runs: Sequence[RunFolder], names: Sequence[str]) -> Html:
         (
             Column("bandwidth", "GB/s", True, "Bytes a step must move over the median, all ranks"),
             lambda rows: number(
-                total(rows, "effective_bandwidth_bytes_per_s"), lambda value: f"{value / 1e9:,.1f}"
+                total(rows, "effective_bandwidth_bytes_per_s"), lambda value: digits(value / 1e9)
             ),
             "effective_bandwidth_bytes_per_s",
         ),
@@ -99,7 +99,7 @@ def section(runs: Sequence[RunFolder], names: Sequence[str]) -> Html:
                 "Time of a loop that moves the same bytes over the step's",
             ),
             lambda rows: number(
-                least(rows, "bandwidth_fraction"), lambda value: f"{100 * value:.1f}"
+                least(rows, "bandwidth_fraction"), lambda value: digits(100 * value)
             ),
             "bandwidth_fraction",
         ),

@@ -249,6 +249,14 @@ def test_a_run_that_was_killed_shows_what_it_measured_as_incomplete(tmp_path: Pa
     assert "AdamW8bit" in page.text
 
 
+def test_a_small_number_is_not_shown_as_zero(tmp_path: Path) -> None:
+    rows, samples = many_cases(2, 1)
+    rows[0].update(bandwidth_fraction=0.00036, effective_bandwidth_bytes_per_s=3_620_000)
+    rows[1].update(bandwidth_fraction=0.91, effective_bandwidth_bytes_per_s=62_800_000_000)
+    text = page_of(write_run(tmp_path / "run", rows, samples)).text
+    assert "0.00362 0.0360 ok" in text and "62.8 91.0 ok" in text
+
+
 def test_missing_values_are_not_numbers(tmp_path: Path) -> None:
     rows, samples = many_cases(2, 1)
     rows[0].update(saving_vs_fp32_adamw=None, bytes_per_parameter=None, state_bytes=None)
