@@ -272,7 +272,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runs = []
         for i, folder in enumerate(options.run_folders):
             progress.say(f"reading run folder {i + 1} of {len(options.run_folders)}")
-            runs.append(read_run_folder(folder))
+            runs.append(read_run_folder(folder, with_samples=False))
         comparisons = [read_comparison(path) for path in options.comparison]
         with drawing():
             save(draw(runs, comparisons), options.out)

@@ -109,6 +109,17 @@ def contents(sections: Sequence[tuple[str, str, Html]]) -> Html:
     return tag("nav", tag("ul", links), aria_label="Sections")
 
 
+def read_runs(folders: Sequence[Path], progress: Progress) -> list[RunFolder]:
+    """All runs, the samples of those alone that get pictures of their own: the last ones."""
+    runs: list[RunFolder] = []
+    drawn = 0
+    for i, folder in enumerate(reversed(folders)):
+        progress.say(f"reading run folder {i + 1} of {len(folders)}")
+        runs.append(read_any_run_folder(folder, drawn < report_pictures.MOST_RUNS))
+        drawn += bool(runs[-1].results)
+    return runs[::-1]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = OneLineParser("report.py", __doc__, "report.py runs/20261201T171500Z-0123abcd4567")
     parser.add_argument("run_folders", type=Path, nargs="+", metavar="RUN_FOLDER")
@@ -129,10 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> Path:
         out = options.out or options.run_folders[-1] / "report.html"
         progress = Progress("report.py")
-        runs = []
-        for i, folder in enumerate(options.run_folders):
-            progress.say(f"reading run folder {i + 1} of {len(options.run_folders)}")
-            runs.append(read_any_run_folder(folder))
+        runs = read_runs(options.run_folders, progress)
         comparison = read_comparison(options.comparison) if options.comparison else None
         text = page(runs, comparison, progress)
         write_whole(out, text.encode("utf-8"))

@@ -57,8 +57,9 @@ def schema() -> dict[str, Any]:
     return json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))
 
 
-def read_run_folder(path: Path | str) -> RunFolder:
-    """The run folder at `path`. Raises RunFolderError."""
+def read_run_folder(path: Path | str, with_samples: bool = True) -> RunFolder:
+    """The run folder at `path`. Without samples their file, by far the largest, is not opened, and
+    `samples` is empty. Raises RunFolderError."""
     path = Path(path)
     manifest = _read_manifest(path)
     if not _is_complete(path, manifest):
@@ -67,7 +68,8 @@ def read_run_folder(path: Path | str) -> RunFolder:
             f"this run is not complete (status {manifest.get('status')}): it still goes on or was"
             " killed; give a complete one",
         )
-    tables = {name: _read_table(path, name) for name in schema()["tables"]}
+    names = [name for name in schema()["tables"] if with_samples or name != "samples"]
+    tables = {name: _read_table(path, name) for name in names}
     for name, rows in tables.items():
         expected = manifest.get("rows", {}).get(name)
         if expected != len(rows):
@@ -76,17 +78,17 @@ def read_run_folder(path: Path | str) -> RunFolder:
                 f"holds {len(rows)} rows, the manifest says {expected}; the file was changed or cut"
                 " off",
             )
-    return RunFolder(path, manifest, tables["results"], tables["samples"])
+    return RunFolder(path, manifest, tables["results"], tables.get("samples", []))
 
 
-def read_any_run_folder(path: Path | str) -> RunFolder:
+def read_any_run_folder(path: Path | str, with_samples: bool = True) -> RunFolder:
     """As `read_run_folder`, but takes a run that did not finish, or was never started, as well: its
     manifest's status says so, and its tables hold what there is. Nothing but a report should want
     that. Raises RunFolderError."""
     path = Path(path)
     manifest = _read_manifest(path)
     if _is_complete(path, manifest):
-        return read_run_folder(path)
+        return read_run_folder(path, with_samples)
     if manifest.get("status") == "complete":  # in a folder that did not get its name
         manifest["status"] = "incomplete"
     tables = {}

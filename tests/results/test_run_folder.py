@@ -233,3 +233,9 @@ def test_a_whole_run_is_read_as_strictly_by_either(run: Path) -> None:
     edit(run / "samples.csv", "\n1,", "\n1,1,")
     with pytest.raises(RunFolderError, match="the row has"):
         read_any_run_folder(run)
+
+
+def test_samples_can_be_left_unread(run: Path) -> None:
+    (run / "samples.csv").unlink()
+    read = read_run_folder(run, with_samples=False)
+    assert (len(read.results), read.samples) == (2, [])
