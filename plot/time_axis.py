@@ -89,7 +89,7 @@ def draw_steps(
         "o",
         markersize=3 if len(inside) <= MOST_POINTS else 1.5,
         color=colour,
-        alpha=max(0.05, min(0.4, 60 / max(1, len(inside)))),
+        alpha=max(0.06, min(0.4, 60 / max(1, len(inside)))),
         markeredgewidth=0,
         rasterized=len(inside) > MOST_POINTS,
         zorder=2,
