@@ -64,15 +64,14 @@ class Reader {
   /// What STEPSCOPE_EVENT says of one table's rows, read side by side with them.
   class Additions {
    public:
-    Additions(Reader& reader, NsysTable table) : reader_(reader), table_(table) {
+    Additions(Reader& reader, NsysTable table) : reader_(reader) {
       const auto* own = reader.file_.find_table("STEPSCOPE_EVENT");
       if (own == nullptr) return;
-      rows_.emplace(
-          reader.file_, *own,
-          std::initializer_list<std::string_view>{
-              "tableId", "row", "kind", "nameId", "value", "valueSource", "collective", "direction",
-              "thread", "device", "stream", "correlation", "inputs", "hasLaunch"},
-          "tableId,row");
+      rows_.emplace(reader.file_, *own,
+                    std::initializer_list<std::string_view>{
+                        "row", "kind", "nameId", "value", "valueSource", "collective", "direction",
+                        "thread", "device", "stream", "correlation", "inputs", "hasLaunch"},
+                    "WHERE tableId=" + std::to_string(static_cast<int>(table)) + " ORDER BY row");
       advance();
     }
 
@@ -81,27 +80,27 @@ class Reader {
       while (rows_ && next_row_ < row) advance();
       if (!rows_ || next_row_ != row) return;
       const SqliteRows& own = *rows_;
-      if (!own.is_null(2)) event.kind = enumerator<EventKind>(2, EventKind::range);
-      if (!own.is_null(3)) event.name = reader_.name_of(own, 3);
-      event.value = own.integer_or(4, event.value);
-      if (!own.is_null(5)) event.value_source = enumerator<ValueSource>(5, ValueSource::grid_bound);
+      if (!own.is_null(1)) event.kind = enumerator<EventKind>(1, EventKind::range);
+      if (!own.is_null(2)) event.name = reader_.name_of(own, 2);
+      event.value = own.integer_or(3, event.value);
+      if (!own.is_null(4)) event.value_source = enumerator<ValueSource>(4, ValueSource::grid_bound);
+      if (!own.is_null(5)) {
+        event.collective = enumerator<CollectiveKind>(5, CollectiveKind::other);
+      }
       if (!own.is_null(6)) {
-        event.collective = enumerator<CollectiveKind>(6, CollectiveKind::other);
+        event.direction = enumerator<CopyDirection>(6, CopyDirection::peer_to_peer);
       }
-      if (!own.is_null(7)) {
-        event.direction = enumerator<CopyDirection>(7, CopyDirection::peer_to_peer);
-      }
-      if (!own.is_null(8)) event.thread = static_cast<std::uint64_t>(own.integer(8));
-      event.device = narrowed<std::int32_t>(own, 9, event.device);
-      if (!own.is_null(10)) event.stream = static_cast<std::uint64_t>(own.integer(10));
-      if (!own.is_null(11)) event.correlation = static_cast<std::uint64_t>(own.integer(11));
-      if (!own.is_null(12)) {
-        const auto found = reader_.inputs_.find(own.integer(12));
+      if (!own.is_null(7)) event.thread = static_cast<std::uint64_t>(own.integer(7));
+      event.device = narrowed<std::int32_t>(own, 8, event.device);
+      if (!own.is_null(9)) event.stream = static_cast<std::uint64_t>(own.integer(9));
+      if (!own.is_null(10)) event.correlation = static_cast<std::uint64_t>(own.integer(10));
+      if (!own.is_null(11)) {
+        const auto found = reader_.inputs_.find(own.integer(11));
         if (found == reader_.inputs_.end()) own.fail("names inputs that STEPSCOPE_INPUT lacks");
         if (event.kind == EventKind::kernel) own.fail("gives a kernel an operator's inputs");
         event.detail = found->second;
       }
-      if (own.integer_or(13, 1) == 0) event.detail = kNoDetail;
+      if (own.integer_or(12, 1) == 0) event.detail = kNoDetail;
     }
 
    private:
@@ -115,18 +114,14 @@ class Reader {
     }
 
     void advance() {
-      while (rows_->next()) {
-        const std::int64_t table = rows_->integer(0);
-        if (table > static_cast<std::int64_t>(table_)) break;
-        if (table < static_cast<std::int64_t>(table_)) continue;
-        next_row_ = rows_->integer(1);
-        return;
+      if (rows_->next()) {
+        next_row_ = rows_->integer(0);
+      } else {
+        rows_.reset();
       }
-      rows_.reset();
     }
 
     Reader& reader_;
-    NsysTable table_;
     std::optional<SqliteRows> rows_;
     std::int64_t next_row_ = std::numeric_limits<std::int64_t>::min();
   };
@@ -189,7 +184,8 @@ class Reader {
   void read_own_inputs() {
     const auto* table = file_.find_table("STEPSCOPE_INPUT");
     if (table == nullptr) return;
-    SqliteRows rows(file_, *table, {"id", "argument", "dtype", "onDevice", "shape"}, "id,position");
+    SqliteRows rows(file_, *table, {"id", "argument", "dtype", "onDevice", "shape"},
+                    "ORDER BY id,position");
     std::vector<TensorInput> inputs;
     std::int64_t id = -1;
     const auto keep = [&] {

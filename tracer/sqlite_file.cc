@@ -195,16 +195,16 @@ void SqliteFile::fail(const std::string& place) const {
 }
 
 SqliteRows::SqliteRows(const SqliteFile& file, const SqliteTable& table,
-                       std::initializer_list<std::string_view> columns, std::string_view order_by)
+                       std::initializer_list<std::string_view> columns, const std::string& clause)
     : file_(&file), table_(&table), columns_(columns.begin(), columns.end()) {
   std::string sql;
   for (const std::string& column : columns_) {
-    present_.push_back(column == "rowid" || table.has(column));
+    const bool present = column == "rowid" || table.has(column);
+    present_.push_back(present ? 1 : 0);
     sql += sql.empty() ? "SELECT " : ",";
-    sql += present_.back() ? sql_name(column) : "NULL";
+    sql += present ? sql_name(column) : "NULL";
   }
-  sql += " FROM " + sql_name(table.name);
-  if (!order_by.empty()) sql += " ORDER BY " + std::string(order_by);
+  sql += " FROM " + sql_name(table.name) + " " + clause;
   sqlite3_stmt* statement = nullptr;
   if (sqlite3_prepare_v2(file.connection_.get(), sql.c_str(), -1, &statement, nullptr) !=
       SQLITE_OK) {
@@ -225,15 +225,8 @@ bool SqliteRows::next() {
   return true;
 }
 
-std::int64_t SqliteRows::integer(int column) const {
-  if (sqlite3_column_type(statement_.get(), column) != SQLITE_INTEGER) {
-    fail("has no integer in column " + column_name(column));
-  }
-  return sqlite3_column_int64(statement_.get(), column);
-}
-
-std::int64_t SqliteRows::integer_or(int column, std::int64_t missing) const {
-  return is_null(column) ? missing : integer(column);
+void SqliteRows::fail_no_integer(int column) const {
+  fail("has no integer in column " + column_name(column));
 }
 
 std::optional<std::int64_t> SqliteRows::optional_integer(int column) const {
@@ -242,9 +235,9 @@ std::optional<std::int64_t> SqliteRows::optional_integer(int column) const {
 }
 
 std::string_view SqliteRows::text(int column) const {
-  const int type = sqlite3_column_type(statement_.get(), column);
-  if (type == SQLITE_NULL) return {};
-  if (type != SQLITE_TEXT) fail("has no text in column " + column_name(column));
+  const int kind = type(column);
+  if (kind == SQLITE_NULL) return {};
+  if (kind != SQLITE_TEXT) fail("has no text in column " + column_name(column));
   const auto* bytes = reinterpret_cast<const char*>(sqlite3_column_text(statement_.get(), column));
   if (bytes == nullptr) fail("has a text in column " + column_name(column) + " that is too long");
   return {bytes, static_cast<std::size_t>(sqlite3_column_bytes(statement_.get(), column))};

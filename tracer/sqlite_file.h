@@ -71,9 +71,10 @@ class SqliteFile {
 /// list; a column that the table does not have reads as NULL.
 class SqliteRows {
  public:
-  /// `order_by`: columns of the table to sort by (an index must give the order), or none.
+  /// `clause`: what stands behind the table's name, such as "WHERE tableId=3 ORDER BY row"; a
+  /// constant of the program, never of the file.
   SqliteRows(const SqliteFile& file, const SqliteTable& table,
-             std::initializer_list<std::string_view> columns, std::string_view order_by = {});
+             std::initializer_list<std::string_view> columns, const std::string& clause = {});
 
   /// Whether there is one more row. Throws Error with table and row where the file is damaged.
   bool next();
@@ -82,20 +83,28 @@ class SqliteRows {
   std::int64_t row() const noexcept { return row_; }
 
   /// Whether the table has the column.
-  bool has(int column) const { return present_[static_cast<std::size_t>(column)]; }
+  bool has(int column) const { return present_[static_cast<std::size_t>(column)] != 0; }
 
-  bool is_null(int column) const {
-    return sqlite3_column_type(statement_.get(), column) == SQLITE_NULL;
-  }
+  bool is_null(int column) const { return type(column) == SQLITE_NULL; }
+
   /// Throws Error with table, row and column where the value is NULL or no integer.
-  std::int64_t integer(int column) const;
-  std::int64_t integer_or(int column, std::int64_t missing) const;
+  std::int64_t integer(int column) const {
+    sqlite3_value* const value = value_of(column);
+    if (sqlite3_value_type(value) != SQLITE_INTEGER) fail_no_integer(column);
+    return sqlite3_value_int64(value);
+  }
+  std::int64_t integer_or(int column, std::int64_t missing) const {
+    if (!present_[static_cast<std::size_t>(column)]) return missing;
+    sqlite3_value* const value = value_of(column);
+    const int kind = sqlite3_value_type(value);
+    if (kind == SQLITE_NULL) return missing;
+    if (kind != SQLITE_INTEGER) fail_no_integer(column);
+    return sqlite3_value_int64(value);
+  }
   std::optional<std::int64_t> optional_integer(int column) const;
 
   /// Whether the value is a text.
-  bool is_text(int column) const {
-    return sqlite3_column_type(statement_.get(), column) == SQLITE_TEXT;
-  }
+  bool is_text(int column) const { return type(column) == SQLITE_TEXT; }
   /// The text, empty for NULL; valid until next(). Throws Error for other types.
   std::string_view text(int column) const;
 
@@ -106,12 +115,21 @@ class SqliteRows {
   struct Finalize {
     void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
   };
+  /// One call into SQLite a value, since its own functions for a column cost as much as the value.
+  sqlite3_value* value_of(int column) const {
+    return sqlite3_column_value(statement_.get(), column);
+  }
+  int type(int column) const {
+    if (!present_[static_cast<std::size_t>(column)]) return SQLITE_NULL;
+    return sqlite3_value_type(value_of(column));
+  }
+  [[noreturn]] void fail_no_integer(int column) const;
   std::string column_name(int column) const;
 
   const SqliteFile* file_;
   const SqliteTable* table_;
   std::vector<std::string> columns_;
-  std::vector<bool> present_;
+  std::vector<char> present_;  ///< no vector<bool>: asked for every value
   std::unique_ptr<sqlite3_stmt, Finalize> statement_;
   std::int64_t row_ = 0;
 };
