@@ -269,7 +269,7 @@ class Writer {
         shapes += shape(tensor);
       } else {
         for (std::size_t i = at; i < end; ++i) shapes += (i == at ? "[" : ", ") + shape(tensors[i]);
-        shapes += "]";
+        shapes += ']';
       }
       types.emplace_back(tensor.dtype);
       at = end;
@@ -281,7 +281,7 @@ class Writer {
       out_ += i == 0 ? "" : ", ";
       text(types[i]);
     }
-    out_ += "]";
+    out_ += ']';
   }
 
   static std::string shape(const TensorInput& tensor) {

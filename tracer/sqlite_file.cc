@@ -1,10 +1,8 @@
 #include "tracer/sqlite_file.h"
 
-#include <strings.h>
-
 #include <algorithm>
+#include <cctype>
 #include <charconv>
-#include <cstring>
 
 #include "core/error.h"
 #include "core/input_file.h"
@@ -69,7 +67,10 @@ std::string sql_name(std::string_view name) {
 }
 
 bool same_name(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && ::strncasecmp(a.data(), b.data(), a.size()) == 0;
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
+    return std::tolower(static_cast<unsigned char>(x)) ==
+           std::tolower(static_cast<unsigned char>(y));
+  });
 }
 
 /// 0 for `base` itself, N for `base`_V<N>, nothing for other names.
@@ -86,6 +87,21 @@ std::optional<int> version_of(std::string_view name, std::string_view base) {
   return version;
 }
 
+/// Bytes that the file should have by its header; 0 where the header does not say it.
+std::int64_t bytes_by_header(std::string_view header) {
+  constexpr std::size_t kHeader = 100;
+  if (header.size() < kHeader) return 0;
+  const auto number = [&](std::size_t at, int bytes) {
+    std::int64_t value = 0;
+    for (; bytes > 0; --bytes) value = value << 8 | static_cast<unsigned char>(header[at++]);
+    return value;
+  };
+  // The count of pages holds only where the last writer knew of it.
+  if (number(24, 4) != number(92, 4)) return 0;
+  const std::int64_t page = number(16, 2);
+  return (page == 1 ? 65'536 : page) * number(28, 4);
+}
+
 }  // namespace
 
 bool SqliteTable::has(std::string_view column) const {
@@ -94,8 +110,15 @@ bool SqliteTable::has(std::string_view column) const {
 }
 
 SqliteFile::SqliteFile(const std::filesystem::path& path) : path_(path.string()) {
-  const std::int64_t bytes = InputFile(path_).size();
+  InputFile file(path_);
+  const std::int64_t bytes = file.size();
   max_rows_ = bytes / kLeastRowBytes;
+  const std::int64_t whole = bytes_by_header(file.read(std::min<std::int64_t>(bytes, 100)));
+  if (whole > bytes) {
+    throw Error(
+        "was cut: it has " + std::to_string(bytes) + " of " + std::to_string(whole) + " bytes",
+        kAdvice, {.file = path_});
+  }
   sqlite3* connection = nullptr;
   const int opened = sqlite3_open_v2(
       uri_of(path).c_str(), &connection,

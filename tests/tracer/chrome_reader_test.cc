@@ -200,7 +200,6 @@ TEST(ChromeReader, SalvagesCompleteEventsAndCountsTheLostBytes) {
 }
 
 TEST(ChromeReader, SalvagesACompressedFileThatWasCut) {
-  const std::string bytes = real_trace_bytes("hta_nccl_parser_config_nccl_data.json");
   std::ifstream stream(
       std::string(STEPSCOPE_TEST_DATA) + "/traces/hta_nccl_parser_config_nccl_data.json.gz",
       std::ios::binary);

@@ -218,12 +218,29 @@ TEST(NsysReader, RefusesWhatIsNoTraceWithOneLine) {
                 ": is an SQLite file without any table of nsys; give an "
                 "nsys SQLite export, a trace of stepscope, or Kineto's JSON");
   const std::string bytes = real_trace_bytes("nsysai_healthy_1pct.sqlite");
-  for (const std::size_t length : {std::size_t{16}, std::size_t{100}, bytes.size() / 2}) {
-    const TempFile cut("cut.sqlite", bytes.substr(0, length));
-    const std::string error = error_of(cut.path());
-    EXPECT_TRUE(error.starts_with(cut.path() + ": ")) << error;
-    EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+  ASSERT_EQ(bytes.size(), 57'344U);
+  const TempFile half("half.sqlite", bytes.substr(0, bytes.size() / 2));
+  EXPECT_EQ(error_of(half.path()), half.path() +
+                                       ": was cut: it has 28672 of 57344 bytes; export the trace "
+                                       "again, or copy the file again");
+  const TempFile magic("magic.sqlite", bytes.substr(0, 16));
+  const std::string error = error_of(magic.path());
+  EXPECT_TRUE(error.starts_with(magic.path() + ": ")) << error;
+  EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+}
+
+TEST(NsysReader, NamesTableAndRowOfADamagedPage) {
+  std::string bytes = real_trace_bytes("nsysai_healthy_1pct.sqlite");
+  const std::string good = bytes;
+  // Each page in turn becomes zeros; the first holds the schema.
+  std::size_t named = 0;
+  for (std::size_t page = 4'096; page < bytes.size(); page += 4'096) {
+    bytes = good;
+    std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(page), 4'096, '\0');
+    const TempFile file("page.sqlite", bytes);
+    named += error_of(file.path()).find("of table \"") != std::string::npos;
   }
+  EXPECT_GE(named, 8U);
 }
 
 }  // namespace

@@ -126,7 +126,6 @@ TEST(NsysWriter, WritesATraceWithoutEvents) {
 
 TEST(NsysWriter, LeavesTheOldFileWhereItCannotWrite) {
   const TempFile file("trace.sqlite", "old");
-  const auto folder = std::filesystem::path(file.path()).parent_path();
   // A folder that has the temporary name, so that it fails for root as well.
   std::filesystem::create_directory(file.path() + ".partial");
   const std::string error = error_text([&] { write_nsys(odd_trace(), file.path()); });
