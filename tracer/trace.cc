@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "tracer/sort_runs.h"
 
 namespace stepscope::tracer {
 namespace {
@@ -134,12 +135,15 @@ void Trace::add(const Event& event) {
 }
 
 void Trace::finish() {
-  std::sort(events_.begin(), events_.end(), [](const Event& a, const Event& b) {
+  const auto before = [](const Event& a, const Event& b) {
     if (a.process != b.process) return a.process < b.process;
     if (a.start_ns != b.start_ns) return a.start_ns < b.start_ns;
     if (a.end_ns != b.end_ns) return a.end_ns > b.end_ns;
     return identity(a) < identity(b);
-  });
+  };
+  // Sources and files hand events over in sorted runs, one a buffer or table.
+  constexpr std::ptrdiff_t kRoom = std::ptrdiff_t{1} << 20;
+  sort_runs(events_.begin(), events_.end(), before, kRoom);
   // Only activities with a correlation can be told apart: two equal marks may both have happened.
   const auto same = [](const Event& a, const Event& b) {
     return a.correlation != 0 && identity(a) == identity(b);
