@@ -141,9 +141,10 @@ void Trace::finish() {
     if (a.end_ns != b.end_ns) return a.end_ns > b.end_ns;
     return identity(a) < identity(b);
   };
-  // Sources and files hand events over in sorted runs, one a buffer or table.
-  constexpr std::ptrdiff_t kRoom = std::ptrdiff_t{1} << 20;
-  sort_runs(events_.begin(), events_.end(), before, kRoom);
+  // Sources and files hand events over in sorted runs, one a buffer or table. A sixteenth of the
+  // memory that they fill is enough for merging them.
+  const auto room = std::max<std::ptrdiff_t>(std::ssize(events_) / 16, 1);
+  sort_runs(events_.begin(), events_.end(), before, room);
   // Only activities with a correlation can be told apart: two equal marks may both have happened.
   const auto same = [](const Event& a, const Event& b) {
     return a.correlation != 0 && identity(a) == identity(b);
