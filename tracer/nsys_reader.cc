@@ -46,6 +46,8 @@ class Reader {
     for (const std::string_view name : kNsysTableNames) {
       if (const auto* table = file_.find_table(name)) expected += file_.row_estimate(*table);
     }
+    // Numbers of rows may have gaps, or be made up: an event takes some 20 bytes at the least.
+    expected = std::min(expected, file_.max_rows() / 5);
     trace_.reserve(trace_.events().size() + static_cast<std::size_t>(expected));
     // Calls first: they say which processes there are, which naive files leave out elsewhere.
     read_runtime();

@@ -10,9 +10,9 @@
 ///     trace.finish();
 ///
 /// Caveats: the content decides what a file is, not its name. Each process in a file becomes a
-/// Process of the trace. Several files are put on one clock only by merge_ranks.h. A file is
-/// foreign and may be hostile: it costs memory in proportion to its size, and a damaged one is an
-/// Error with the place.
+/// Process of the trace. Whoever reads several files calls align_ranks (align_ranks.h) behind the
+/// last, which refuses a rank that comes twice. A file is foreign and may be hostile: it costs
+/// memory in proportion to its size, and a damaged one is an Error with the place.
 
 #include <cstdint>
 #include <filesystem>
