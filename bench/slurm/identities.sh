@@ -21,7 +21,7 @@ packages=$(echo "$(dirname "$build")"/.venv/lib/python3*/site-packages)
 for package in torch bitsandbytes nvidia_nccl_cu13 nvidia_cuda_runtime; do
   fact "$package" "$(sed -n 's/^Version: //p' "$packages/$package"-*.dist-info/METADATA 2>/dev/null | head -n 1)"
 done
-for library in "$packages"/bitsandbytes/libbitsandbytes_*.so; do
+for library in "$packages"/bitsandbytes/libbitsandbytes_cpu.so "$packages"/bitsandbytes/libbitsandbytes_cuda13*.so; do
   if [ -f "$library" ]; then
     fact "sha256 of ${library##*/}" "$(sha256sum "$library" | cut -d ' ' -f 1)"
   fi

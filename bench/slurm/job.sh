@@ -2,8 +2,8 @@
 # The batch script for any allocation: job.sh ROOT BUILD OUT [OPTION...], submitted by bench/slurm/submit. ROOT is the checkout,
 # BUILD its build folder, OUT the run folder to write; the options go to optimizer_step.
 #
-# Identities of every node, the commands as they were run, and the packed folder go to OUT/evidence and OUT.tar.gz. A check that
-# failed makes the job's exit code 1, everything else that stopped it 2.
+# The preflight of every node comes first; where it says stop nothing is measured. Identities of every node, the preflight, the
+# commands as they were run, and the packed folder go to OUT/evidence and OUT.tar.gz. A check that failed makes the job's exit code 1, everything else that stopped it 2.
 #SBATCH --job-name=stepscope
 # Slurm's warning before the time limit comes to this script, which ends the step so that what was measured is kept.
 #SBATCH --signal=B:TERM@30
@@ -63,8 +63,31 @@ fi
 run srun --ntasks-per-node=1 --ntasks="$SLURM_JOB_NUM_NODES" --output="$stage/identities" --label \
   bench/slurm/identities.sh "$build" || echo 'job.sh: the identities of the nodes are not complete' >&2
 
+# The model that the preflight looks at is the one that will be measured.
+model=gpt2
+options=("$@")
+for ((i = 0; i < ${#options[@]}; ++i)); do
+  case ${options[i]} in
+    --model) model=${options[i + 1]:-} ;;
+    --model=*) model=${options[i]#*=} ;;
+    --quick) model=tiny ;;
+  esac
+done
+
+preflight=0
 device=cpu
 if grep -q ' gpu: ' "$stage/identities"; then device=cuda; fi
+
+ranks=$(((${SLURM_NTASKS:-1} + SLURM_JOB_NUM_NODES - 1) / SLURM_JOB_NUM_NODES))
+run srun --ntasks-per-node=1 --ntasks="$SLURM_JOB_NUM_NODES" --kill-on-bad-exit=0 --output="$stage/preflight" --label \
+  "$root/.venv/bin/python" bench/preflight --build "$build" --device "$device" --ranks "$ranks" \
+  --world-size "${SLURM_NTASKS:-1}" --model "$model" --out "$(dirname "$out")" || preflight=$?
+cat "$stage/preflight"
+if ((preflight != 0)); then
+  echo 'job.sh: the preflight says stop: nothing was measured' >&2
+  mkdir -p "$out.incomplete/evidence" && cp "$stage"/* "$out.incomplete/evidence/"
+  exit 2
+fi
 
 code=0
 run srun --kill-on-bad-exit=1 "$build/bin/optimizer_step" --device "$device" --out "$out" "$@" || code=$?

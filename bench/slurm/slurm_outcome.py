@@ -50,6 +50,7 @@ _STATES = {
     "BOOT_FAIL": "a node of the job did not boot",
     "DEADLINE": "the job's deadline passed",
     "REVOKED": "the job was revoked",
+    "PREFLIGHT": "the preflight found that the run would fail or mislead",
     "TOLD_TO_STOP": "Slurm told the job to stop: its time limit was near, or it was signalled",
 }
 
@@ -59,10 +60,12 @@ _LOG_SIGNS = (
     (r"CANCELLED AT .* DUE TO TIME LIMIT", "TIMEOUT"),
     (r"DUE TO NODE FAILURE|Node failure on", "NODE_FAIL"),
     (r"CANCELLED AT .* DUE TO PREEMPTION", "PREEMPTED"),
+    (r"(?m)^job\.sh: the preflight says stop", "PREFLIGHT"),
     (r"(?m)^job\.sh: told to stop", "TOLD_TO_STOP"),
 )
 _LOG_WORDS = re.compile(
-    r"^.*(?:slurmstepd|srun: |sbatch: |\*\*\* (?:JOB|STEP)|memory limit|oom-kill).*$", re.MULTILINE
+    r"^.*(?:^\d+: stop |slurmstepd|srun: |sbatch: |\*\*\* (?:JOB|STEP)|memory limit|oom-kill).*$",
+    re.MULTILINE,
 )
 
 

@@ -65,10 +65,10 @@ SlurmdParameters=config_overrides
 KillWait=2
 MinJobAge=300
 {accounting}
-DefMemPerCPU=1000
+DefMemPerCPU=3000
 NodeName=n[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[2]},{ports[3]}] \
 CPUs=8 Boards=1 SocketsPerBoard=1 CoresPerSocket=8 ThreadsPerCore=1 \
-RealMemory=10000 Gres=gpu:2 State=UNKNOWN
+RealMemory=40000 Gres=gpu:2 State=UNKNOWN
 PartitionName=gpu Nodes=n[1-2] Default=YES MaxTime=60 DefaultTime=5 State=UP
 """
 

@@ -72,6 +72,8 @@ def test_a_job_that_ran_leaves_a_complete_folder_with_its_evidence(lab, tmp_path
     assert "0: node: n1" in identities
     assert "1: node: n2" in identities
     assert "optimizer_step_sha256: " in identities
+    preflight = (evidence / "preflight").read_text()
+    assert "1: ok      loopback" in preflight
     assert "optimizer_step --device cpu --out" in (evidence / "commands").read_text()
     assert json.loads((evidence / "slurm.json").read_text())["code"] == "COMPLETED"
     with tarfile.open(f"{out}.tar.gz") as packed:
@@ -121,6 +123,21 @@ def test_memory_that_does_not_suffice_is_the_environments_doing(lab, tmp_path):
     assert (found["status"], found["class"]) == ("incomplete", "environment")
     assert found["code"] == "OUT_OF_MEMORY"
     assert any("memory limit" in line or "oom" in line for line in found["words"])
+
+
+def test_a_preflight_that_says_stop_ends_the_job_before_anything_is_measured(lab, tmp_path):
+    out = tmp_path / "run"
+    cores = len(os.sched_getaffinity(0))
+    if cores > 7:
+        pytest.skip("a virtual node has 8 cores: no job can ask for more ranks than this host has")
+    ended = submit(lab, out, "--nodes=1", "--ntasks", str(cores + 1), *QUICK)
+    assert ended.returncode == 2
+    found = manifest(Path(f"{out}.incomplete"))
+    assert (found["status"], found["class"], found["code"]) == (
+        "incomplete", "environment", "PREFLIGHT",
+    )  # fmt: skip
+    assert any("stop    cores" in line for line in found["words"]), found["words"]
+    assert found["rows"] == {"results": 0, "samples": 0}
 
 
 def test_a_cancelled_job_keeps_what_was_measured_and_is_incomplete(lab, tmp_path):
