@@ -1,0 +1,581 @@
+// Every contract on traces that are made to measure: what holds is ok, and each planted violation
+// turns exactly its contract to broken.
+
+#include "tracer/contracts.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+
+#include "core/error.h"
+#include "step_trace.h"
+
+namespace stepscope::tracer {
+namespace {
+
+/// Two tensors of which each of two ranks owns half, and one that rank 0 owns alone.
+ExpectedPlan plan() {
+  ExpectedPlan plan{.world_size = 2};
+  for (const std::int64_t rank : {0, 1}) {
+    plan.ranks[rank].tensors = {{.name = "embed", .n = 8192, .whole = 16384},
+                                {.name = "head", .n = 5000, .whole = 10000},
+                                {.name = "bias", .n = rank == 0 ? 768 : 0, .whole = 768}};
+  }
+  return plan;
+}
+
+enum class Where { gpu, cpu };
+
+/// Two ranks, three steps each, as the plan wants them. `plant` adds to rank 1's second step.
+Trace& two_ranks(StepTrace& builder, Where where,
+                 const std::function<void(StepTrace&, std::uint32_t)>& plant = {}) {
+  const ExpectedPlan expected = plan();
+  for (const std::int64_t number : {0, 1}) {
+    const auto rank =
+        where == Where::gpu ? builder.gpu_rank(number, 2) : builder.cpu_rank(number, 2);
+    for (int step = 0; step < 3; ++step) {
+      builder.begin_step(rank);
+      for (const ExpectedTensor& tensor : expected.rank(number)->tensors) {
+        if (tensor.n == 0) continue;
+        if (where == Where::gpu) {
+          builder.update(rank, tensor.n);
+        } else {
+          builder.update_operator(rank, tensor.n);
+        }
+      }
+      if (plant && number == 1 && step == 1) plant(builder, rank);
+      builder.end_step(rank);
+    }
+  }
+  return builder.finish();
+}
+
+Judgement judged(const Trace& trace, Where where, ContractOptions options = {}) {
+  static const ExpectedPlan expected = plan();
+  StepTrace plain;
+  if (options.plan == nullptr) options.plan = &expected;
+  if (options.against == nullptr) options.against = &two_ranks(plain, where);
+  return judge(trace, options);
+}
+
+std::string text(const Verdict& verdict) {
+  std::string text = std::string(contract_name(verdict.contract)) + " rank " +
+                     (verdict.rank ? std::to_string(*verdict.rank) : "?") + " " +
+                     (verdict.ordinal ? verdict.step : "whole") + " " +
+                     std::string(status_name(verdict.status)) + ": " + verdict.reason;
+  return text;
+}
+
+/// The contracts with a verdict of `status`, and where the first one is.
+std::map<Contract, Verdict> with_status(const Judgement& judgement, Status status) {
+  std::map<Contract, Verdict> found;
+  for (const Verdict& verdict : judgement.verdicts) {
+    if (verdict.status == status) found.try_emplace(verdict.contract, verdict);
+  }
+  return found;
+}
+
+/// Expects that `contracts` are broken on rank 1's second step, and nothing else is.
+std::map<Contract, Verdict> expect_broken(const Judgement& judgement,
+                                          const std::set<Contract>& contracts) {
+  std::set<Contract> broken;
+  for (const Verdict& verdict : judgement.verdicts) {
+    if (verdict.status != Status::broken) continue;
+    broken.insert(verdict.contract);
+    EXPECT_EQ(verdict.rank, 1) << text(verdict);
+    if (verdict.ordinal) {
+      EXPECT_EQ(verdict.step, "step 1") << text(verdict);
+    }
+  }
+  EXPECT_EQ(broken, contracts);
+  return with_status(judgement, Status::broken);
+}
+
+TEST(Contracts, AreAllOkWhereTheStepIsThePlans) {
+  for (const Where where : {Where::gpu, Where::cpu}) {
+    StepTrace builder;
+    const Judgement judgement = judged(two_ranks(builder, where), where);
+    for (const Verdict& verdict : judgement.verdicts) {
+      EXPECT_EQ(verdict.status, Status::ok) << text(verdict);
+    }
+    // Six contracts on three steps of two ranks; on a CPU there is nothing to join in a step, and
+    // complete-trace has one verdict a rank. On a GPU it has that as well.
+    EXPECT_EQ(judgement.verdicts.size(), where == Where::gpu ? 38U : 32U);
+    EXPECT_EQ(worst(judgement.verdicts), Status::ok);
+  }
+}
+
+TEST(Contracts, BreakLocalNOnAGlobalN) {
+  StepTrace gpu;
+  Trace& trace = two_ranks(gpu, Where::gpu, [](StepTrace& builder, std::uint32_t rank) {
+    builder.in_range(rank, "stepscope:group 0", [&] { builder.update(rank, 16384); });
+  });
+  // One launch more than on plain tensors, too.
+  const auto broken =
+      expect_broken(judged(trace, Where::gpu), {Contract::local_n, Contract::no_extra_launches});
+  const Verdict& verdict = broken.at(Contract::local_n);
+  EXPECT_EQ(verdict.reason, "n = 16384 is the whole of embed, of which this rank owns 8192");
+  ASSERT_EQ(verdict.offenders.size(), 1U);
+  EXPECT_EQ(verdict.offenders[0].name, kUpdateKernel);
+  EXPECT_EQ(verdict.offenders[0].value, 16384);
+  EXPECT_EQ(verdict.offenders[0].stream, 13U);
+  EXPECT_EQ(verdict.offenders[0].thread, 7U);
+  EXPECT_EQ(verdict.offenders[0].range, "step 1 > group 0");
+}
+
+TEST(Contracts, BreakLocalNAloneWhereAGlobalNStandsForALocalOne) {
+  StepTrace builder;
+  const auto rank = builder.gpu_rank(1, 2);
+  builder.begin_step(rank);
+  builder.update(rank, 16384);
+  builder.update(rank, 5000);
+  builder.end_step(rank);
+  StepTrace plain;
+  const auto plain_rank = plain.gpu_rank(1, 2);
+  plain.begin_step(plain_rank);
+  plain.update(plain_rank, 8192);
+  plain.update(plain_rank, 5000);
+  plain.end_step(plain_rank);
+  const Judgement judgement = judged(builder.finish(), Where::gpu, {.against = &plain.finish()});
+  const auto broken = with_status(judgement, Status::broken);
+  ASSERT_EQ(broken.size(), 1U);
+  EXPECT_EQ(broken.begin()->second.reason,
+            "n = 16384 is the whole of embed, of which this rank owns 8192; no update has n = 8192 "
+            "(embed)");
+}
+
+TEST(Contracts, BreakLocalNOnAGlobalNOfAnOperator) {
+  StepTrace cpu;
+  Trace& trace = two_ranks(cpu, Where::cpu, [](StepTrace& builder, std::uint32_t rank) {
+    builder.update_operator(rank, 10000);
+  });
+  const auto broken =
+      expect_broken(judged(trace, Where::cpu), {Contract::local_n, Contract::no_extra_launches});
+  EXPECT_EQ(broken.at(Contract::local_n).offenders.at(0).value, 10000);
+}
+
+TEST(Contracts, BreakLocalNWhereAnEmptyShardIsStepped) {
+  StepTrace cpu;
+  Trace& trace = two_ranks(cpu, Where::cpu, [](StepTrace& builder, std::uint32_t rank) {
+    builder.update_operator(rank, 0);
+  });
+  const auto broken =
+      expect_broken(judged(trace, Where::cpu), {Contract::local_n, Contract::no_extra_launches});
+  EXPECT_EQ(broken.at(Contract::local_n).reason, "n = 0: an empty shard was stepped");
+}
+
+TEST(Contracts, AreOkForARankThatOwnsNothingAndDoesNothing) {
+  ExpectedPlan nothing = plan();
+  for (ExpectedTensor& tensor : nothing.ranks[1].tensors) tensor.n = 0;
+  StepTrace builder;
+  const auto rank = builder.cpu_rank(1, 2);
+  builder.begin_step(rank);
+  builder.end_step(rank);
+  StepTrace plain;
+  const auto plain_rank = plain.cpu_rank(1, 2);
+  plain.begin_step(plain_rank);
+  plain.end_step(plain_rank);
+  const Judgement judgement =
+      judged(builder.finish(), Where::cpu, {.plan = &nothing, .against = &plain.finish()});
+  for (const Verdict& verdict : judgement.verdicts) {
+    EXPECT_EQ(verdict.status, Status::ok) << text(verdict);
+  }
+}
+
+TEST(Contracts, CountEveryTensorOfAListAndEveryInputOfOurOwnOperators) {
+  for (const bool ours : {false, true}) {
+    StepTrace builder;
+    const auto rank = builder.cpu_rank(1, 2);
+    builder.begin_step(rank);
+    if (ours) {
+      builder.operation(rank, "stepscope::adamw8bit_step",
+                        {{.shape = {8192}, .argument = 0}, {.shape = {50, 100}, .argument = 1}});
+    } else {
+      builder.operation(rank, "aten::_fused_adamw_",
+                        {{.shape = {8192}},
+                         {.shape = {50, 100}},
+                         {.shape = {8192}, .argument = 1},
+                         {.shape = {50, 100}, .argument = 1},
+                         {.shape = {}, .argument = 5},
+                         {.shape = {}, .argument = 5}});
+    }
+    builder.end_step(rank);
+    const Judgement judgement =
+        judged(builder.finish(), Where::cpu, {.contracts = {Contract::local_n}});
+    ASSERT_EQ(judgement.verdicts.size(), 1U);
+    EXPECT_EQ(judgement.verdicts[0].status, Status::ok) << text(judgement.verdicts[0]);
+  }
+}
+
+TEST(Contracts, SayBoundedWhereOnlyTheGridIsKnown) {
+  const auto verdict = [](std::int64_t first) {
+    StepTrace builder;
+    const auto rank = builder.gpu_rank(1, 2);
+    builder.begin_step(rank);
+    builder.bounded_update(rank, first);
+    builder.bounded_update(rank, 5000);
+    builder.end_step(rank);
+    return judged(builder.finish(), Where::gpu, {.contracts = {Contract::local_n}}).verdicts.at(0);
+  };
+  // 8191 elements have the grid of 8192: nothing tells them apart.
+  for (const std::int64_t n : {8192, 8191, 7937}) {
+    EXPECT_EQ(verdict(n).status, Status::unverified);
+    EXPECT_TRUE(verdict(n).reason.starts_with("bounded")) << verdict(n).reason;
+  }
+  for (const std::int64_t n : {7936, 8193, 16384}) EXPECT_EQ(verdict(n).status, Status::broken);
+  EXPECT_EQ(verdict(16384).reason,
+            "n from 16129 to 16384 is not in the plan, or once too often; no update has n = 8192 "
+            "(embed)");
+}
+
+TEST(Contracts, BoundAKernelThatStepsAllTensorsByItsBlocks) {
+  const auto verdict = [](std::int64_t blocks) {
+    StepTrace builder;
+    const auto rank = builder.gpu_rank(1, 2);
+    builder.begin_step(rank);
+    Event event = builder.kernel(rank, "stepscope_adamw_step(StepArguments)",
+                                 builder.call(rank, "cuLaunchKernelEx"));
+    event.value = blocks * 256;
+    event.value_source = ValueSource::grid_bound;
+    builder.trace().add(event);
+    builder.end_step(rank);
+    return judged(builder.finish(), Where::gpu, {.contracts = {Contract::local_n}}).verdicts.at(0);
+  };
+  EXPECT_EQ(verdict(32 + 20).status, Status::unverified);
+  EXPECT_EQ(verdict(32 + 20).reason,
+            "bounded: one kernel steps all tensors, and its 52 blocks of 256 are the plan's");
+  EXPECT_EQ(verdict(64 + 40).status, Status::broken);
+}
+
+TEST(Contracts, BreakOnOneMoreAllGather) {
+  StepTrace gpu;
+  Trace& on_gpu = two_ranks(gpu, Where::gpu, [](StepTrace& builder, std::uint32_t rank) {
+    builder.launch(rank, "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)");
+  });
+  expect_broken(judged(on_gpu, Where::gpu),
+                {Contract::no_all_gather, Contract::no_collectives, Contract::no_extra_launches});
+  StepTrace cpu;
+  Trace& on_cpu = two_ranks(cpu, Where::cpu, [](StepTrace& builder, std::uint32_t rank) {
+    builder.operation(rank, "gloo:all_gather", {{.shape = {4}}});
+  });
+  const auto broken = expect_broken(judged(on_cpu, Where::cpu),
+                                    {Contract::no_all_gather, Contract::no_collectives});
+  EXPECT_EQ(broken.at(Contract::no_all_gather).offenders.at(0).range, "step 1");
+  EXPECT_EQ(broken.at(Contract::no_collectives).reason, "1 all-gather in the step");
+}
+
+TEST(Contracts, BreakNoCollectivesAloneOnACollectiveAParameter) {
+  StepTrace cpu;
+  Trace& trace = two_ranks(cpu, Where::cpu, [](StepTrace& builder, std::uint32_t rank) {
+    for (int i = 0; i < 4; ++i) builder.operation(rank, "gloo:all_reduce", {{.shape = {1}}});
+  });
+  const auto broken = expect_broken(judged(trace, Where::cpu), {Contract::no_collectives});
+  const Verdict& verdict = broken.at(Contract::no_collectives);
+  EXPECT_EQ(verdict.reason, "4 all-reduces in the step");
+  EXPECT_EQ(verdict.offenders.size(), 3U);
+  EXPECT_EQ(verdict.offender_count, 4);
+}
+
+TEST(Contracts, WantExactlyTheDeclaredCollectives) {
+  const auto verdict = [](int times, std::vector<CollectiveKind> declared) {
+    StepTrace builder;
+    const auto rank = builder.cpu_rank(1, 2);
+    builder.begin_step(rank);
+    builder.update_operator(rank, 8192);
+    for (int i = 0; i < times; ++i) builder.operation(rank, "gloo:all_to_all", {{.shape = {9}}});
+    builder.end_step(rank);
+    ContractOptions options{.contracts = {Contract::no_collectives}};
+    options.collectives = std::move(declared);
+    return judged(builder.finish(), Where::cpu, options).verdicts.at(0);
+  };
+  EXPECT_EQ(verdict(1, {CollectiveKind::all_to_all}).status, Status::ok);
+  EXPECT_EQ(verdict(2, {CollectiveKind::all_to_all}).status, Status::broken);
+  EXPECT_EQ(verdict(0, {CollectiveKind::all_to_all}).status, Status::broken);
+  EXPECT_EQ(verdict(1, {}).status, Status::broken);
+  EXPECT_EQ(verdict(1, {CollectiveKind::all_reduce}).status, Status::broken);
+}
+
+TEST(Contracts, CountACollectiveOnceThroughAllItsLayers) {
+  StepTrace builder;
+  const auto rank = builder.cpu_rank(1, 2);
+  builder.begin_step(rank);
+  builder.update_operator(rank, 8192);
+  const std::int64_t start = builder.now() + 10;
+  // c10d's operator returns before the work of Gloo, which it started, is done.
+  Trace& trace = builder.trace();
+  for (const auto& [name, from, to] :
+       {std::tuple("_c10d_functional::all_reduce", 0, 9), std::tuple("c10d::allreduce_", 1, 5),
+        std::tuple("gloo:all_reduce", 2, 50), std::tuple("gloo:all_reduce", 20, 60)}) {
+    trace.add({.start_ns = start + from,
+               .end_ns = start + to,
+               .thread = 7,
+               .name = trace.intern(name),
+               .process = rank,
+               .kind = EventKind::host_operator});
+  }
+  builder.operation(rank, "aten::add", {});
+  builder.operation(rank, "aten::add", {});
+  builder.end_step(rank);
+  ContractOptions options{.contracts = {Contract::no_collectives}};
+  const Verdict verdict = judged(builder.finish(), Where::cpu, options).verdicts.at(0);
+  EXPECT_EQ(verdict.reason, "2 all-reduces in the step");
+}
+
+TEST(Contracts, BreakOnACopyToTheHost) {
+  StepTrace gpu;
+  Trace& trace = two_ranks(gpu, Where::gpu, [](StepTrace& builder, std::uint32_t rank) {
+    builder.copy(rank, CopyDirection::device_to_device, 64);
+    builder.copy(rank, CopyDirection::device_to_host, 4);
+  });
+  const auto broken = expect_broken(judged(trace, Where::gpu), {Contract::no_host_device_copies});
+  const Verdict& verdict = broken.at(Contract::no_host_device_copies);
+  ASSERT_EQ(verdict.offenders.size(), 1U);
+  EXPECT_EQ(verdict.offenders[0].value, 4);
+  EXPECT_EQ(verdict.offenders[0].direction, CopyDirection::device_to_host);
+}
+
+TEST(Contracts, SeeACopyThatOnlyAnOperatorShows) {
+  StepTrace cpu;
+  Trace& trace = two_ranks(cpu, Where::cpu, [](StepTrace& builder, std::uint32_t rank) {
+    builder.operation(rank, "aten::copy_",
+                      {{.shape = {4}}, {.shape = {4}, .argument = 1, .on_device = true}});
+  });
+  expect_broken(judged(trace, Where::cpu), {Contract::no_host_device_copies});
+}
+
+TEST(Contracts, DoNotVerifyACopyOfUnknownDirection) {
+  StepTrace gpu;
+  Trace& trace = two_ranks(gpu, Where::gpu, [](StepTrace& builder, std::uint32_t rank) {
+    builder.copy(rank, CopyDirection::unknown, 4);
+  });
+  const Judgement judgement = judged(trace, Where::gpu);
+  expect_broken(judgement, {});
+  EXPECT_EQ(with_status(judgement, Status::unverified).count(Contract::no_host_device_copies), 1U);
+}
+
+TEST(Contracts, BreakNoExtraLaunchesAloneOnAnExtraLaunch) {
+  StepTrace gpu;
+  Trace& trace = two_ranks(gpu, Where::gpu, [](StepTrace& builder, std::uint32_t rank) {
+    builder.launch(rank, "void at::native::vectorized_elementwise_kernel<4>(int)");
+  });
+  const auto broken = expect_broken(judged(trace, Where::gpu), {Contract::no_extra_launches});
+  EXPECT_EQ(broken.at(Contract::no_extra_launches).reason,
+            "void at::native::vectorized_elementwise_kernel<4>(int) 1 time, 0 on plain tensors");
+}
+
+TEST(Contracts, BreakCompleteTraceAloneOnADroppedRecord) {
+  StepTrace gpu;
+  Trace& trace = two_ranks(gpu, Where::gpu);
+  trace.process(1).dropped = 1;
+  const Judgement judgement = judged(trace, Where::gpu);
+  const auto broken = expect_broken(judgement, {Contract::complete_trace});
+  EXPECT_FALSE(broken.at(Contract::complete_trace).ordinal.has_value());
+  // What was dropped may have been anything.
+  const auto open = with_status(judgement, Status::unverified);
+  for (const Contract contract :
+       {Contract::local_n, Contract::no_all_gather, Contract::no_collectives,
+        Contract::no_host_device_copies, Contract::no_extra_launches}) {
+    ASSERT_EQ(open.count(contract), 1U);
+    EXPECT_EQ(open.at(contract).rank, 1);
+    EXPECT_EQ(open.at(contract).reason, "1 record was dropped somewhere");
+  }
+  StepTrace cpu;
+  Trace& on_cpu = two_ranks(cpu, Where::cpu);
+  on_cpu.process(1).host_dropped = 5;
+  expect_broken(judged(on_cpu, Where::cpu), {Contract::complete_trace});
+}
+
+TEST(Contracts, BreakCompleteTraceAloneOnALaunchWithoutItsKernel) {
+  StepTrace gpu;
+  Trace& trace = two_ranks(gpu, Where::gpu, [](StepTrace& builder, std::uint32_t rank) {
+    builder.call(rank, "cuLaunchKernel");
+    builder.count_launch(rank);
+  });
+  const auto broken = expect_broken(judged(trace, Where::gpu), {Contract::complete_trace});
+  EXPECT_EQ(broken.at(Contract::complete_trace).reason, "1 launch has no kernel in the trace");
+}
+
+TEST(Contracts, BreakCompleteTraceAloneOnAKernelWithoutItsLaunch) {
+  StepTrace gpu;
+  Trace& trace = two_ranks(gpu, Where::gpu, [](StepTrace& builder, std::uint32_t rank) {
+    Event event = builder.kernel(rank, kUpdateKernel, 987654);
+    event.start_ns = builder.now();
+    event.end_ns = builder.now() + 1;
+    builder.trace().add(event);
+    builder.count_launch(rank);
+  });
+  const auto broken = expect_broken(judged(trace, Where::gpu), {Contract::complete_trace});
+  EXPECT_EQ(broken.at(Contract::complete_trace).reason, "1 kernel has no launch in the trace");
+}
+
+TEST(Contracts, BreakCompleteTraceWhereLaunchesAndKernelsDoNotAddUp) {
+  StepTrace gpu;
+  Trace& trace = two_ranks(gpu, Where::gpu);
+  *trace.process(1).launched += 2;
+  const auto broken = expect_broken(judged(trace, Where::gpu), {Contract::complete_trace});
+  EXPECT_EQ(broken.at(Contract::complete_trace).reason,
+            "8 launches, 6 kernels received, none reported as dropped");
+}
+
+TEST(Contracts, DoNotVerifyCompletenessOfASourceThatCannotSayWhatItLost) {
+  StepTrace gpu;
+  Trace& trace = two_ranks(gpu, Where::gpu);
+  for (const std::uint32_t rank : {0U, 1U}) {
+    trace.process(rank).dropped.reset();
+    trace.process(rank).launched.reset();
+  }
+  const Judgement judgement = judged(trace, Where::gpu);
+  const auto open = with_status(judgement, Status::unverified);
+  ASSERT_EQ(open.size(), 1U);
+  EXPECT_EQ(open.at(Contract::complete_trace).reason,
+            "the source does not say whether it lost records");
+}
+
+TEST(Contracts, AcceptTheDriversCallWithinTheRuntimes) {
+  StepTrace builder;
+  const auto rank = builder.gpu_rank(1, 2);
+  builder.begin_step(rank);
+  const std::uint64_t outer = builder.call(rank, "cudaLaunchKernel_v7000");
+  Trace& trace = builder.trace();
+  trace.add({.start_ns = builder.now() - 4,
+             .end_ns = builder.now() - 1,
+             .correlation = outer + 1000,
+             .thread = 7,
+             .name = trace.intern("cuLaunchKernel"),
+             .process = rank,
+             .kind = EventKind::api_call});
+  trace.add(builder.kernel(rank, "work", outer + 1000));
+  builder.count_launch(rank);
+  builder.end_step(rank);
+  const Judgement judgement =
+      judged(builder.finish(), Where::gpu, {.contracts = {Contract::complete_trace}});
+  for (const Verdict& verdict : judgement.verdicts) {
+    EXPECT_EQ(verdict.status, Status::ok) << text(verdict);
+  }
+}
+
+TEST(Contracts, SayHowManyStepsHaveKernelsAndVerifyNoOther) {
+  StepTrace builder;
+  const auto rank = builder.gpu_rank(1, 2);
+  for (int step = 0; step < 50; ++step) {
+    builder.begin_step(rank);
+    if (step >= 2) {
+      builder.update(rank, 8192);
+      builder.update(rank, 5000);
+    }
+    builder.end_step(rank);
+  }
+  Trace& trace = builder.finish();
+  trace.process(0).dropped.reset();
+  trace.process(0).launched.reset();
+  const Judgement judgement = judged(trace, Where::gpu,
+                                     {.contracts = {Contract::local_n, Contract::no_collectives,
+                                                    Contract::no_host_device_copies}});
+  ASSERT_EQ(judgement.coverage.size(), 1U);
+  EXPECT_EQ(judgement.coverage[0].steps, 50);
+  EXPECT_EQ(judgement.coverage[0].covered, 48);
+  EXPECT_EQ(judgement.coverage[0].median_update_ns, 100);
+  for (const Verdict& verdict : judgement.verdicts) {
+    EXPECT_EQ(verdict.status, *verdict.ordinal < 2 ? Status::unverified : Status::ok)
+        << text(verdict);
+  }
+}
+
+TEST(Contracts, DoNotVerifyKernelsWhoseCallsAreNotRecorded) {
+  StepTrace builder;
+  const auto rank = builder.gpu_rank(1, 2);
+  builder.begin_step(rank);
+  Event event = builder.kernel(rank, "ncclDevKernel_AllGather_RING_LL", 1);
+  event.start_ns = builder.now() + 1;
+  event.end_ns = builder.now() + 2;
+  builder.trace().add(event);
+  builder.count_launch(rank);
+  builder.end_step(rank);
+  for (const Verdict& verdict : judged(builder.finish(), Where::gpu).verdicts) {
+    EXPECT_EQ(verdict.status, Status::unverified) << text(verdict);
+  }
+}
+
+TEST(Contracts, DoNotVerifyAStepBesideWhichAnotherThreadGathers) {
+  StepTrace cpu;
+  Trace& trace = two_ranks(cpu, Where::cpu, [](StepTrace& builder, std::uint32_t rank) {
+    builder.operation(rank, "gloo:all_gather", {}, 99);
+  });
+  const Judgement judgement = judged(trace, Where::cpu);
+  expect_broken(judgement, {});
+  const auto open = with_status(judgement, Status::unverified);
+  ASSERT_EQ(open.count(Contract::no_all_gather), 1U);
+  EXPECT_EQ(open.at(Contract::no_all_gather).offenders.at(0).name, "gloo:all_gather");
+  EXPECT_EQ(open.count(Contract::local_n), 0U);
+}
+
+TEST(Contracts, LookAtTheOptimizersPhaseAloneWhereAStepHasOne) {
+  StepTrace builder;
+  const auto rank = builder.cpu_rank(1, 2);
+  builder.begin_step(rank);
+  builder.in_range(rank, "stepscope:phase forward",
+                   [&] { builder.operation(rank, "gloo:all_gather", {}); });
+  builder.in_range(rank, "stepscope:phase optimizer", [&] {
+    builder.update_operator(rank, 8192);
+    builder.update_operator(rank, 5000);
+  });
+  builder.end_step(rank);
+  const Judgement judgement = judged(builder.finish(), Where::cpu,
+                                     {.contracts = {Contract::local_n, Contract::no_all_gather}});
+  for (const Verdict& verdict : judgement.verdicts) {
+    EXPECT_EQ(verdict.status, Status::ok) << text(verdict);
+  }
+}
+
+TEST(Contracts, FindStepsByPyTorchsNameOrByAPattern) {
+  StepTrace builder;
+  const auto rank = builder.cpu_rank(0, 1);
+  builder.in_range(rank, "Optimizer.step#AdamW8bit.step",
+                   [&] { builder.operation(rank, "aten::add", {}); });
+  builder.in_range(rank, "train 17", [&] { builder.operation(rank, "aten::add", {}); });
+  Trace& trace = builder.finish();
+  ASSERT_EQ(find_steps(trace, {}).size(), 1U);
+  EXPECT_EQ(find_steps(trace, {})[0].label, "Optimizer.step#AdamW8bit.step");
+  ASSERT_EQ(find_steps(trace, {.pattern = "^train [0-9]+$"}).size(), 1U);
+  EXPECT_EQ(find_steps(trace, {.pattern = "^train [0-9]+$"})[0].label, "train 17");
+  EXPECT_THROW(find_steps(trace, {.pattern = "("}), Error);
+}
+
+TEST(Contracts, VerifyNothingWithoutAStepOrAPlan) {
+  StepTrace builder;
+  const auto rank = builder.cpu_rank(0, 1);
+  builder.update_operator(rank, 4);
+  Trace& trace = builder.finish();
+  for (const Verdict& verdict : judge(trace, {}).verdicts) {
+    EXPECT_EQ(verdict.status, Status::unverified);
+    EXPECT_EQ(verdict.reason, "no range marks a step");
+  }
+  EXPECT_EQ(worst(judge(Trace(), {}).verdicts), Status::unverified);
+  StepTrace with_steps;
+  const Judgement judgement =
+      judge(two_ranks(with_steps, Where::cpu), {.contracts = {Contract::local_n}});
+  EXPECT_EQ(judgement.verdicts.at(0).reason, "no shard plan is given");
+}
+
+TEST(Contracts, DoNotVerifyARankOrWorldThatIsNotThePlans) {
+  const auto reason = [](Process process) {
+    StepTrace builder;
+    const auto rank = builder.cpu_rank(0, 1);
+    builder.trace().process(rank) = std::move(process);
+    builder.begin_step(rank);
+    builder.update_operator(rank, 8192);
+    builder.end_step(rank);
+    return judged(builder.finish(), Where::cpu, {.contracts = {Contract::local_n}})
+        .verdicts.at(0)
+        .reason;
+  };
+  EXPECT_EQ(reason({}), "the rank of the trace is not known");
+  EXPECT_EQ(reason({.rank = 5}), "rank 5 is not in the plan");
+  EXPECT_EQ(reason({.rank = 0, .world_size = 4}), "the trace is of 4 ranks, the plan of 2");
+}
+
+}  // namespace
+}  // namespace stepscope::tracer
