@@ -36,9 +36,8 @@ const nlohmann::json& list(const nlohmann::json& object, const char* key) {
   return *found;
 }
 
-const nlohmann::json& an_object(const nlohmann::json& json) {
+void require_object(const nlohmann::json& json) {
   if (!json.is_object()) throw Error("an object is expected where " + json.dump() + " stands");
-  return json;
 }
 
 std::string text(const nlohmann::json& object, const char* key) {
@@ -50,7 +49,8 @@ std::string text(const nlohmann::json& object, const char* key) {
 }
 
 ExpectedPlan from_json(const nlohmann::json& json) {
-  if (text(an_object(json), "kind") != kKind) throw Error("this is no shard plan");
+  require_object(json);
+  if (text(json, "kind") != kKind) throw Error("this is no shard plan");
   if (const std::int64_t version = count(json, "schema_version"); version != kVersion) {
     throw Error("schema_version is " + std::to_string(version) + ", not " +
                 std::to_string(kVersion));
@@ -62,16 +62,17 @@ ExpectedPlan from_json(const nlohmann::json& json) {
     plan.collectives.push_back(parse_collective(name.get<std::string>()));
   }
   for (const auto& entry : list(json, "ranks")) {
-    const std::int64_t number = count(an_object(entry), "rank");
+    require_object(entry);
+    const std::int64_t number = count(entry, "rank");
     const auto [place, is_new] = plan.ranks.try_emplace(number);
     if (!is_new) throw Error("rank " + std::to_string(number) + " is there twice");
     if (number >= plan.world_size) {
       throw Error("rank " + std::to_string(number) + " is beyond the world size");
     }
     for (const auto& tensor : list(entry, "tensors")) {
-      place->second.tensors.push_back({.name = text(an_object(tensor), "name"),
-                                       .n = count(tensor, "n"),
-                                       .whole = count(tensor, "whole")});
+      require_object(tensor);
+      place->second.tensors.push_back(
+          {.name = text(tensor, "name"), .n = count(tensor, "n"), .whole = count(tensor, "whole")});
     }
   }
   return plan;
