@@ -35,3 +35,8 @@ if(NOT STEPSCOPE_CUDA STREQUAL "OFF")
     message(STATUS "CUDA back end: not built (no CUDA 13 found; cmake/setup.sh installs it)")
   endif()
 endif()
+
+# NVTX is headers only, and used even where no CUDA code is built: from the toolkit, else from PyPI.
+file(GLOB wheel_cuda_include ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/cu13/include)
+find_path(STEPSCOPE_NVTX_INCLUDE_DIR nvtx3/nvToolsExt.h PATHS ${CUDAToolkit_INCLUDE_DIRS} /usr/local/cuda/include ${wheel_cuda_include}
+          DOC "Folder of nvtx3/nvToolsExt.h")

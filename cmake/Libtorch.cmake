@@ -25,7 +25,10 @@ add_library(stepscope_libtorch INTERFACE)
 add_library(stepscope::libtorch ALIAS stepscope_libtorch)
 target_include_directories(
   stepscope_libtorch SYSTEM INTERFACE ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include ${GLOO_INCLUDE_DIR})
-target_compile_definitions(stepscope_libtorch INTERFACE USE_C10D_GLOO USE_DISTRIBUTED USE_RPC)
+# NDEBUG as the wheel was built with: without it libtorch's headers check flags that the wheel never sets
+# (at::RecordFunction::inputs).
+target_compile_definitions(
+  stepscope_libtorch INTERFACE USE_C10D_GLOO USE_DISTRIBUTED USE_RPC $<$<NOT:$<CONFIG:Release,MinSizeRel>>:NDEBUG>)
 target_link_libraries(stepscope_libtorch INTERFACE ${torch_dir}/lib/libtorch_cpu.so ${torch_dir}/lib/libc10.so)
 foreach(dir ${torch_dir}/lib ${nvidia_lib_dirs})
   target_link_options(stepscope_libtorch INTERFACE -Wl,-rpath-link,${dir})
