@@ -287,8 +287,8 @@ TEST(Contracts, WantExactlyTheDeclaredCollectives) {
     builder.update_operator(rank, 8192);
     for (int i = 0; i < times; ++i) builder.operation(rank, "gloo:all_to_all", {{.shape = {9}}});
     builder.end_step(rank);
-    ContractOptions options{.contracts = {Contract::no_collectives}};
-    options.collectives = std::move(declared);
+    const ContractOptions options{.contracts = {Contract::no_collectives},
+                                  .collectives = std::move(declared)};
     return judged(builder.finish(), Where::cpu, options).verdicts.at(0);
   };
   EXPECT_EQ(verdict(1, {CollectiveKind::all_to_all}).status, Status::ok);
