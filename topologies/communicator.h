@@ -6,10 +6,14 @@
 /// Usage:
 ///     auto communicator = connect_gloo(rendezvous_from_environment(), timeouts);
 ///     together(*communicator, [&] { allocate(); });   // every rank throws if one rank did
+///     communicator->all_gather_into(DType::bf16, shard, numel, whole);
+///     auto shard_group = communicator->split(rank / shards);   // hsdp: ranks of one replica
 ///
 /// Caveats: every rank must make the same calls in the same order. Each call throws Error when a
-/// peer is gone or does not arrive within the timeout; after that the communicator must not be used
-/// again.
+/// peer is gone or does not arrive within the timeout; after that neither the communicator nor
+/// those split from it may be used again. Numbers, texts and all_to_all are in host memory; what
+/// all_gather_into, reduce_scatter, all_reduce and broadcast point to is memory of the
+/// communicator's device: host memory for Gloo, the rank's GPU for NCCL.
 
 #include <chrono>
 #include <cstddef>
@@ -22,9 +26,14 @@
 #include <vector>
 
 #include "core/error.h"
+#include "kernels/shard_tensors.h"
 #include "topologies/rendezvous.h"
 
 namespace stepscope::topologies {
+
+/// What a reduction makes of the ranks' elements, in their own data type. `mean` is c10d's AVG: the
+/// sum, divided once.
+enum class Reduction { sum, mean };
 
 class Communicator {
  public:
@@ -48,6 +57,28 @@ class Communicator {
   virtual void all_to_all(std::span<const std::byte> send, std::span<const std::int64_t> send_bytes,
                           std::span<std::byte> receive,
                           std::span<const std::int64_t> receive_bytes) = 0;
+
+  /// Writes `mine` (`numel` elements, as many on every rank) of all ranks to `all`, in rank order:
+  /// world_size() * numel elements.
+  virtual void all_gather_into(kernels::DType dtype, const void* mine, std::int64_t numel,
+                               void* all) = 0;
+
+  /// Reduces `all` (world_size() * numel elements, rank r's part at r * numel) over the ranks and
+  /// writes the caller's part, `numel` elements, to `mine`.
+  virtual void reduce_scatter(kernels::DType dtype, Reduction reduction, const void* all,
+                              std::int64_t numel, void* mine) = 0;
+
+  /// Reduces `data` (`numel` elements) over the ranks in place.
+  virtual void all_reduce(kernels::DType dtype, Reduction reduction, void* data,
+                          std::int64_t numel) = 0;
+
+  /// Overwrites `data` (`numel` elements) with that of rank `root`.
+  virtual void broadcast(kernels::DType dtype, std::int64_t root, void* data,
+                         std::int64_t numel) = 0;
+
+  /// A communicator between the ranks that give the same `group` (at least 0), in the order they
+  /// have here. Collective. Its Errors name ranks by their numbers in the whole job.
+  virtual std::unique_ptr<Communicator> split(std::int64_t group) = 0;
 };
 
 struct Timeouts {

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "kernels/code_tables.h"
 #include "topologies/synthetic_values.h"
+#include "topologies/torch_types.h"
 
 namespace stepscope::topologies {
 namespace {
@@ -17,18 +18,6 @@ namespace {
 using kernels::DType;
 using kernels::StateFormat;
 using Fill = void (*)(DType, void*, std::uint64_t, std::int64_t, std::int64_t);
-
-at::ScalarType scalar_type(DType dtype) {
-  switch (dtype) {
-    case DType::fp32:
-      return at::kFloat;
-    case DType::bf16:
-      return at::kBFloat16;
-    case DType::fp16:
-      return at::kHalf;
-  }
-  throw Error("unknown data type");
-}
 
 at::Tensor allocate(std::int64_t numel, at::ScalarType type, Device device, std::int64_t rank) {
   try {

@@ -6,8 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstring>
 #include <functional>
 #include <stdexcept>
+#include <vector>
 
 namespace stepscope::topologies {
 namespace {
@@ -149,6 +152,146 @@ TEST(Communicator, ADeadPeerIsAnErrorWithinTheTimeout) {
     if (communicator.rank() == 1) _exit(0);
     communicator.barrier();
     return true;
+  }));
+}
+
+/// `values` in the bits of `dtype`; they must be exact in bf16.
+std::vector<std::byte> encoded(kernels::DType dtype, const std::vector<float>& values) {
+  std::vector<std::byte> bytes;
+  for (const float value : values) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    if (dtype == kernels::DType::bf16) bits >>= 16;
+    if (dtype == kernels::DType::fp16) {
+      const std::uint32_t exponent = (bits >> 23) & 0xff;
+      const std::uint32_t sign = (bits >> 16) & 0x8000;
+      bits = exponent == 0 ? 0 : sign | (exponent - 112) << 10 | (bits >> 13 & 0x3ff);
+    }
+    const auto* first = reinterpret_cast<const std::byte*>(&bits);
+    bytes.insert(bytes.end(), first, first + kernels::element_bytes(dtype));
+  }
+  return bytes;
+}
+
+constexpr kernels::DType kTypes[] = {kernels::DType::fp32, kernels::DType::bf16,
+                                     kernels::DType::fp16};
+
+TEST(Communicator, AllGatherIntoLaysTheRanksElementsOneAfterAnother) {
+  EXPECT_TRUE(on_ranks(3, [](Communicator& communicator) {
+    return std::all_of(std::begin(kTypes), std::end(kTypes), [&](kernels::DType dtype) {
+      const auto me = static_cast<float>(communicator.rank());
+      const auto mine = encoded(dtype, {me, 10 * me + 1});
+      std::vector<std::byte> all(3 * mine.size());
+      communicator.all_gather_into(dtype, mine.data(), 2, all.data());
+      return all == encoded(dtype, {0, 1, 1, 11, 2, 21});
+    });
+  }));
+}
+
+TEST(Communicator, ReductionsAddOrAverageInTheElementsOwnType) {
+  EXPECT_TRUE(on_ranks(2, [](Communicator& communicator) {
+    return std::all_of(std::begin(kTypes), std::end(kTypes), [&](kernels::DType dtype) {
+      const auto me = static_cast<float>(communicator.rank());
+      const auto mine = encoded(dtype, {me, 10 * me, 2 + me, 3});
+      std::vector<std::byte> part(mine.size() / 2);
+      communicator.reduce_scatter(dtype, Reduction::sum, mine.data(), 2, part.data());
+      const std::vector<float> sums = {1, 10, 5, 6};
+      const bool first = communicator.rank() == 0;
+      if (part != encoded(dtype, first ? std::vector<float>{1, 10} : std::vector<float>{5, 6})) {
+        return false;
+      }
+      communicator.reduce_scatter(dtype, Reduction::mean, mine.data(), 2, part.data());
+      if (part != encoded(dtype, first ? std::vector<float>{0.5, 5} : std::vector<float>{2.5, 3})) {
+        return false;
+      }
+      auto all = mine;
+      communicator.all_reduce(dtype, Reduction::sum, all.data(), 4);
+      if (all != encoded(dtype, sums)) return false;
+      all = mine;
+      communicator.all_reduce(dtype, Reduction::mean, all.data(), 4);
+      return all == encoded(dtype, {0.5, 5, 2.5, 3});
+    });
+  }));
+}
+
+TEST(Communicator, BroadcastOverwritesWithTheRootsElements) {
+  EXPECT_TRUE(on_ranks(3, [](Communicator& communicator) {
+    const auto me = static_cast<float>(communicator.rank());
+    auto data = encoded(kernels::DType::bf16, {me, me + 1, me + 2});
+    communicator.broadcast(kernels::DType::bf16, 1, data.data(), 3);
+    return data == encoded(kernels::DType::bf16, {1, 2, 3});
+  }));
+}
+
+TEST(Communicator, CollectivesOfNothingReturn) {
+  EXPECT_TRUE(on_ranks(2, [](Communicator& communicator) {
+    communicator.all_gather_into(kernels::DType::fp32, nullptr, 0, nullptr);
+    communicator.reduce_scatter(kernels::DType::fp32, Reduction::mean, nullptr, 0, nullptr);
+    communicator.all_reduce(kernels::DType::fp32, Reduction::mean, nullptr, 0);
+    communicator.broadcast(kernels::DType::fp32, 0, nullptr, 0);
+    return max_over_ranks(communicator, communicator.rank()) == 1;
+  }));
+}
+
+TEST(Communicator, ASplitJoinsTheRanksOfOneGroupInTheirOrder) {
+  EXPECT_TRUE(on_ranks(4, [](Communicator& communicator) {
+    const auto rank = communicator.rank();
+    const auto rows = communicator.split(rank / 2);
+    const auto columns = communicator.split(rank % 2);
+    const auto row = rows->all_gather(std::span(&rank, 1));
+    const auto column = columns->all_gather(std::span(&rank, 1));
+    // A group of a group, and a group of one.
+    const auto alone = rows->split(rank);
+    return row == std::vector<std::int64_t>{rank - rank % 2, rank - rank % 2 + 1} &&
+           column == std::vector<std::int64_t>{rank % 2, rank % 2 + 2} &&
+           rows->rank() == rank % 2 && columns->rank() == rank / 2 && alone->world_size() == 1 &&
+           max_over_ranks(*alone, rank) == rank;
+  }));
+}
+
+TEST(Communicator, ADeadPeerIsNamedByEveryCollectiveOfItsGroup) {
+  using Call = std::function<void(Communicator&)>;
+  static std::byte data[16];
+  const Call calls[] = {
+      [](Communicator& c) { c.all_gather_into(kernels::DType::bf16, data, 1, data + 4); },
+      [](Communicator& c) {
+        c.reduce_scatter(kernels::DType::bf16, Reduction::mean, data, 1, data + 8);
+      },
+      [](Communicator& c) { c.all_reduce(kernels::DType::bf16, Reduction::sum, data, 2); },
+      [](Communicator& c) { c.broadcast(kernels::DType::bf16, 1, data, 2); }};
+  for (const Call& call : calls) {
+    // Ranks 0 and 2 are a group, in which 2 has number 1; it leaves without a word.
+    EXPECT_TRUE(on_ranks(4, [&](Communicator& communicator) {
+      const auto group = communicator.split(communicator.rank() % 2);
+      communicator.barrier();
+      if (communicator.rank() == 2) _exit(0);
+      try {
+        call(*group);
+      } catch (const Error& error) {
+        return communicator.rank() == 0 &&
+               std::string(error.what()).find("no answer from peer rank 2 ") != std::string::npos;
+      }
+      return communicator.rank() % 2 == 1;
+    }));
+  }
+}
+
+TEST(Communicator, AFailureInAnotherGroupIsTracedToTheRankThatDied) {
+  // Rank 0 shares a group with 1 only, which leaves since 3 died.
+  EXPECT_TRUE(on_ranks(4, [](Communicator& communicator) {
+    const auto rank = communicator.rank();
+    const auto rows = communicator.split(rank / 2);
+    const auto columns = communicator.split(rank % 2);
+    communicator.barrier();
+    if (rank == 3) _exit(0);
+    if (rank == 2) return true;
+    try {
+      if (rank == 1) columns->barrier();
+      if (rank == 0) rows->barrier();
+    } catch (const Error& error) {
+      return std::string(error.what()).find("no answer from peer rank 3 ") != std::string::npos;
+    }
+    return false;
   }));
 }
 

@@ -1,21 +1,29 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+
 #include <algorithm>
 #include <barrier>
 #include <cstddef>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "topologies/communicator.h"
+#include "topologies/torch_types.h"
 
 namespace stepscope::topologies {
 
 /// A world whose ranks are threads of one process, so that many small worlds can be tried in a
-/// moment. The seam is Communicator; what runs above it is the real code.
+/// moment. The seam is Communicator; what runs above it is the real code. Reductions add in rank
+/// order, in the elements' own type.
 class ThreadWorld {
  public:
   explicit ThreadWorld(std::int64_t size)
@@ -91,7 +99,66 @@ class ThreadWorld {
       });
     }
 
+    void all_gather_into(kernels::DType dtype, const void* mine, std::int64_t numel,
+                         void* all) override {
+      const std::int64_t bytes = numel * kernels::element_bytes(dtype);
+      exchange(mine, {}, [&](std::size_t peer, const Slot& slot) {
+        std::copy_n(static_cast<const std::byte*>(slot.data), bytes,
+                    static_cast<std::byte*>(all) + static_cast<std::int64_t>(peer) * bytes);
+      });
+    }
+
+    void reduce_scatter(kernels::DType dtype, Reduction reduction, const void* all,
+                        std::int64_t numel, void* mine) override {
+      const auto sum = reduced(dtype, reduction, all, numel * world_.size_);
+      view(dtype, mine, numel).copy_(sum.narrow(0, rank_ * numel, numel));
+    }
+
+    void all_reduce(kernels::DType dtype, Reduction reduction, void* data,
+                    std::int64_t numel) override {
+      view(dtype, data, numel).copy_(reduced(dtype, reduction, data, numel));
+    }
+
+    void broadcast(kernels::DType dtype, std::int64_t root, void* data,
+                   std::int64_t numel) override {
+      exchange(data, {}, [&](std::size_t peer, const Slot& slot) {
+        if (static_cast<std::int64_t>(peer) == root && rank_ != root) {
+          view(dtype, data, numel).copy_(view(dtype, slot.data, numel));
+        }
+      });
+    }
+
+    std::unique_ptr<Communicator> split(std::int64_t group) override {
+      const auto groups = all_gather(std::span(&group, 1));
+      const auto size = std::count(groups.begin(), groups.end(), group);
+      const auto place = std::count(groups.begin(), groups.begin() + rank_, group);
+      const std::lock_guard lock(world_.children_mutex_);
+      auto& child = world_.children_[{splits_++, group}];
+      if (!child) child = std::make_unique<ThreadWorld>(size);
+      return std::make_unique<Member>(*child, place);
+    }
+
    private:
+    static at::Tensor view(kernels::DType dtype, const void* data, std::int64_t numel) {
+      return at::from_blob(const_cast<void*>(data), {numel}, scalar_type(dtype));
+    }
+
+    /// The reduction of all ranks' `data`; every rank has read when it returns.
+    at::Tensor reduced(kernels::DType dtype, Reduction reduction, const void* data,
+                       std::int64_t numel) {
+      at::Tensor sum;
+      exchange(data, {}, [&](std::size_t, const Slot& slot) {
+        const auto other = view(dtype, slot.data, numel);
+        if (sum.defined()) {
+          sum.add_(other);
+        } else {
+          sum = other.clone();
+        }
+      });
+      if (reduction == Reduction::mean) sum.div_(world_.size_);
+      return sum;
+    }
+
     template <typename Read>
     void exchange(const void* data, std::span<const std::int64_t> sizes, Read read) {
       world_.slots_[static_cast<std::size_t>(rank_)] = {data, sizes};
@@ -104,12 +171,16 @@ class ThreadWorld {
 
     ThreadWorld& world_;
     std::int64_t rank_;
+    std::int64_t splits_ = 0;
   };
 
   std::int64_t size_;
   std::barrier<> barrier_;
   std::vector<Slot> slots_;
   std::int64_t all_to_alls_ = 0;
+  std::mutex children_mutex_;
+  /// By the number of the split and the group.
+  std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<ThreadWorld>> children_;
 };
 
 }  // namespace stepscope::topologies

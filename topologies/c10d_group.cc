@@ -1,0 +1,101 @@
+#include "topologies/c10d_group.h"
+
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "topologies/torch_types.h"
+
+namespace stepscope::topologies {
+namespace {
+
+/// c10d's message without its source path and its general advice.
+std::string essence(std::string text) {
+  if (text.starts_with('[')) text.erase(0, std::min(text.find("] ") + 2, text.size()));
+  text = text.substr(0, text.find(". This is typically"));
+  return text.substr(0, text.find('\n'));
+}
+
+c10d::ReduceOp operation(Reduction reduction) {
+  return reduction == Reduction::sum ? c10d::ReduceOp::SUM : c10d::ReduceOp::AVG;
+}
+
+}  // namespace
+
+C10dGroup::C10dGroup(c10::intrusive_ptr<c10d::Backend> backend, c10::Device device,
+                     std::vector<std::int64_t> members,
+                     std::shared_ptr<const RendezvousStore> store)
+    : backend_(std::move(backend)),
+      device_(device),
+      members_(std::move(members)),
+      store_(std::move(store)) {}
+
+void C10dGroup::run(const std::string& name, const std::function<void()>& body) const {
+  std::string reason;
+  try {
+    body();
+    return;
+  } catch (const c10::Error& error) {
+    reason = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    reason = error.what();
+  }
+  throw Error(name + " failed, " + store_->missing_peers(members_) + " (" +
+                  backend_->getBackendName() + ": " + essence(reason) + ")",
+              "look at that rank's output; --timeout sets how long a rank waits",
+              {.rank = store_->rendezvous().rank});
+}
+
+void C10dGroup::all_gather_into(kernels::DType dtype, const void* mine, std::int64_t numel,
+                                void* all) const {
+  if (numel == 0) return;
+  run("all-gather", [&] {
+    auto input = view(dtype, mine, numel);
+    auto output = view(dtype, all, numel * world_size());
+    backend_->_allgather_base(output, input)->wait();
+  });
+}
+
+void C10dGroup::reduce_scatter(kernels::DType dtype, Reduction reduction, const void* all,
+                               std::int64_t numel, void* mine) const {
+  if (numel == 0) return;
+  run("reduce-scatter", [&] {
+    auto input = view(dtype, all, numel * world_size());
+    auto output = view(dtype, mine, numel);
+    c10d::ReduceScatterOptions options;
+    options.reduceOp = operation(reduction);
+    backend_->_reduce_scatter_base(output, input, options)->wait();
+  });
+}
+
+void C10dGroup::all_reduce(kernels::DType dtype, Reduction reduction, void* data,
+                           std::int64_t numel) const {
+  if (numel == 0) return;
+  run("all-reduce", [&] {
+    std::vector<at::Tensor> tensors = {view(dtype, data, numel)};
+    c10d::AllreduceOptions options;
+    options.reduceOp = operation(reduction);
+    backend_->allreduce(tensors, options)->wait();
+  });
+}
+
+void C10dGroup::broadcast(kernels::DType dtype, std::int64_t root, void* data,
+                          std::int64_t numel) const {
+  if (numel == 0) return;
+  run("broadcast", [&] {
+    std::vector<at::Tensor> tensors = {view(dtype, data, numel)};
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    backend_->broadcast(tensors, options)->wait();
+  });
+}
+
+at::Tensor C10dGroup::view(kernels::DType dtype, const void* data, std::int64_t numel) const {
+  // c10d only reads its inputs; from_blob has no const form.
+  return at::from_blob(const_cast<void*>(data), {numel},
+                       at::TensorOptions().dtype(scalar_type(dtype)).device(device_));
+}
+
+}  // namespace stepscope::topologies
