@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <string>
 #include <thread>
 
@@ -13,15 +14,15 @@ namespace {
 
 constexpr double kSampleNs = 1e6;
 constexpr std::int64_t kMaxStepsASample = 100'000;
+/// FP32 copies of the tensor that bitsandbytes' and torchao's CPU steps hold at one time, at most.
+constexpr std::int64_t kPeerScratchTensors = 8;
 /// OpenMP's threads, which PyTorch uses, spin for some milliseconds after their last work, on cores
 /// that the next case needs.
 constexpr std::chrono::milliseconds kUntilOpenMpSleeps{10};
 
+/// ns a step.
 double time_steps(KernelSubject& subject, std::int64_t steps) {
-  const auto start = std::chrono::steady_clock::now();
-  for (std::int64_t i = 0; i < steps; ++i) subject.step();
-  const std::chrono::duration<double, std::nano> elapsed = std::chrono::steady_clock::now() - start;
-  return elapsed.count() / static_cast<double>(steps);
+  return subject.timed_steps(steps) / static_cast<double>(steps);
 }
 
 /// How many steps make a sample long enough; also the warm-up.
@@ -33,7 +34,12 @@ std::int64_t steps_a_sample(KernelSubject& subject) {
 
 void require_memory(const std::vector<KernelCase>& cases) {
   std::int64_t needed = 0;
-  for (const KernelCase& c : cases) needed += KernelTensors::planned_bytes(c);
+  for (const KernelCase& c : cases) {
+    const auto bytes = c.tensor_bytes();
+    const auto own = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+    // A peer has its tensors in a process of its own, and works in FP32 copies of them.
+    needed += is_peer(c.implementation) ? 2 * own + kPeerScratchTensors * 4 * c.numel : own;
+  }
   const auto available = available_bytes();
   if (!available || needed < *available - *available / 8) return;
   throw Error("the cases of " + std::to_string(cases.front().numel) + " elements need " +
@@ -43,9 +49,9 @@ void require_memory(const std::vector<KernelCase>& cases) {
 }
 
 struct Entry {
-  explicit Entry(const KernelCase& c, kernels::ThreadPool& pool)
+  Entry(const KernelCase& c, kernels::ThreadPool& pool, KernelPeers& peers)
       : tensors(c),
-        subject(make_subject(c, tensors, pool)),
+        subject(is_peer(c.implementation) ? peers.make_subject(c) : make_subject(c, tensors, pool)),
         traffic(make_traffic_loop(tensors, pool)) {}
   KernelTensors tensors;
   std::unique_ptr<KernelSubject> subject;
@@ -56,19 +62,18 @@ struct Entry {
 }  // namespace
 
 std::vector<KernelResult> measure_interleaved(const std::vector<KernelCase>& cases,
-                                              std::int64_t rounds, kernels::ThreadPool& pool) {
+                                              std::int64_t rounds, kernels::ThreadPool& pool,
+                                              KernelPeers& peers) {
   require_memory(cases);
   std::vector<std::unique_ptr<Entry>> entries;
   std::vector<KernelResult> results;
   for (const KernelCase& c : cases) {
-    entries.push_back(std::make_unique<Entry>(c, pool));
+    entries.push_back(std::make_unique<Entry>(c, pool, peers));
     Entry& entry = *entries.back();
     KernelResult result;
     result.kernel_case = c;
-    result.moved_bytes = entry.tensors.moved_bytes();
-    for (std::size_t i = 2; i < entry.tensors.buffers().size(); ++i) {
-      result.moment_bytes += entry.tensors.buffers()[i]->bytes();
-    }
+    result.moved_bytes = c.moved_bytes();
+    result.moment_bytes = c.moment_bytes();
     result.steps_a_sample = steps_a_sample(*entry.subject);
     entry.traffic_steps = steps_a_sample(*entry.traffic);
     results.push_back(std::move(result));
@@ -76,7 +81,9 @@ std::vector<KernelResult> measure_interleaved(const std::vector<KernelCase>& cas
   for (std::int64_t round = 0; round < rounds; ++round) {
     for (std::size_t i = 0; i < entries.size(); ++i) {
       results[i].step_ns.push_back(time_steps(*entries[i]->subject, results[i].steps_a_sample));
-      if (cases[i].kind == KernelKind::torch_adamw) std::this_thread::sleep_for(kUntilOpenMpSleeps);
+      if (cases[i].implementation != Implementation::native) {
+        std::this_thread::sleep_for(kUntilOpenMpSleeps);
+      }
       results[i].traffic_ns.push_back(time_steps(*entries[i]->traffic, entries[i]->traffic_steps));
     }
   }

@@ -2,7 +2,7 @@
 
 /// Purpose: interleaved timing of all cases of one size.
 ///
-/// Usage:  const std::vector<KernelResult> results = measure_interleaved(cases, 15, pool);
+/// Usage:  const std::vector<KernelResult> results = measure_interleaved(cases, 15, pool, peers);
 ///
 /// Caveats: every round times each case once, and its traffic loop right behind it, so that what
 /// disturbs the machine for a while disturbs all alike. Compare medians, as ratios.
@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "bench/kernel_peers.h"
 #include "bench/kernel_subject.h"
 
 namespace stepscope::bench {
@@ -26,7 +27,8 @@ struct KernelResult {
 /// Times `rounds` samples a case, each of about a millisecond at least, after a warm-up. Throws
 /// Error when the tensors of all cases together do not fit into the memory that is free.
 std::vector<KernelResult> measure_interleaved(const std::vector<KernelCase>& cases,
-                                              std::int64_t rounds, kernels::ThreadPool& pool);
+                                              std::int64_t rounds, kernels::ThreadPool& pool,
+                                              KernelPeers& peers);
 
 /// The median; 0 samples are not allowed.
 double median(std::vector<double> samples);

@@ -36,6 +36,8 @@ struct Options {
   int threads = 0;
   std::string cpu_target;
   std::string out;
+  std::string python = STEPSCOPE_PYTHON;
+  std::vector<std::string> peers;
   bool quick = false;
   std::vector<std::string> benchmark_flags;
 };
@@ -50,8 +52,8 @@ int usable_cores() {
 /// Everything the benchmarks share. Sizes are measured when the first of their cases runs.
 class Session {
  public:
-  Session(const Options& options, results::RunFolder* folder)
-      : options_(options), pool_(options.threads), folder_(folder) {}
+  Session(const Options& options, KernelPeers& peers, results::RunFolder* folder)
+      : options_(options), peers_(peers), pool_(options.threads), folder_(folder) {}
 
   /// Which cases are measured together: all of one size.
   std::vector<KernelCase> cases(std::int64_t numel) const {
@@ -61,13 +63,14 @@ class Session {
           std::count(options_.dtypes.begin(), options_.dtypes.end(), dtype_name(dtype)) > 0;
       // PyTorch in fp32 is what every case is compared with.
       if (asked || dtype == DType::fp32) {
-        all.push_back({KernelKind::torch_adamw, dtype, numel});
+        all.push_back({Implementation::torch, KernelOptimizer::AdamW, dtype, numel});
       }
       if (!asked) continue;
-      for (const KernelKind kind :
-           {KernelKind::native_adamw8bit, KernelKind::native_lion8bit, KernelKind::native_adamw}) {
-        all.push_back({kind, dtype, numel});
+      for (const KernelOptimizer optimizer :
+           {KernelOptimizer::AdamW8bit, KernelOptimizer::Lion8bit, KernelOptimizer::AdamW}) {
+        all.push_back({Implementation::native, optimizer, dtype, numel});
       }
+      for (const KernelCase& c : peers_.cases(dtype, numel)) all.push_back(c);
     }
     return all;
   }
@@ -90,7 +93,7 @@ class Session {
 
   /// The median step of PyTorch's fused FP32 AdamW of the same size, in ns.
   double torch_ns(std::int64_t numel) const {
-    const KernelCase torch{KernelKind::torch_adamw, DType::fp32, numel};
+    const KernelCase torch{Implementation::torch, KernelOptimizer::AdamW, DType::fp32, numel};
     return median(results_.at(torch.benchmark_name()).step_ns);
   }
 
@@ -120,7 +123,7 @@ class Session {
   void measure(std::int64_t numel) {
     const auto all = cases(numel);
     if (results_.count(all.front().benchmark_name()) > 0) return;
-    for (KernelResult& result : measure_interleaved(all, options_.rounds, pool_)) {
+    for (KernelResult& result : measure_interleaved(all, options_.rounds, pool_, peers_)) {
       results_.emplace(result.kernel_case.benchmark_name(), std::move(result));
     }
   }
@@ -132,8 +135,8 @@ class Session {
     results::Row row(results::results_table());
     row.set("benchmark", c.benchmark_name())
         .set("repetition", 0)
-        .set("subject", c.subject())
-        .set("optimizer", c.optimizer())
+        .set("subject", implementation_name(c.implementation))
+        .set("optimizer", optimizer_name(c.optimizer))
         .set("topology", "single")
         .set("dtype", dtype_name(c.dtype))
         .set("device", "cpu")
@@ -170,6 +173,7 @@ class Session {
   }
 
   const Options& options_;
+  KernelPeers& peers_;
   kernels::ThreadPool pool_;
   results::RunFolder* folder_;
   std::map<std::string, KernelResult> results_;
@@ -232,6 +236,8 @@ int measure(const Options& options, const std::vector<std::string>& command) {
                 "measure with a Release build: cmake --preset release");
   }
   kernels::force_cpu_step_target(options.cpu_target);
+  KernelPeers peers(
+      {.python = options.python, .libraries = options.peers, .threads = options.threads});
   std::unique_ptr<results::RunFolder> folder;
   if (!options.out.empty() && !only_list) {
     nlohmann::json manifest = results::collect_provenance(command);
@@ -241,10 +247,11 @@ int measure(const Options& options, const std::vector<std::string>& command) {
     manifest["world_size"] = 1;
     manifest["threads_a_rank"] = options.threads;
     manifest["quick"] = options.quick;
+    for (const auto& [library, version] : peers.versions()) manifest[library] = version;
     folder = std::make_unique<results::RunFolder>(
         results::RunFolder::create(options.out, std::move(manifest)));
   }
-  Session session(options, folder.get());
+  Session session(options, peers, folder.get());
   initialize_benchmark(options);
   session.register_benchmarks();
   TableReporter table(session);
@@ -252,6 +259,9 @@ int measure(const Options& options, const std::vector<std::string>& command) {
   if (own_table) {
     fmt::print("kernels: {}, {} thread(s); medians of {} interleaved rounds\n",
                kernels::cpu_step_target(), options.threads, options.rounds);
+    for (const auto& [library, version] : peers.versions()) {
+      fmt::print("{} {}: its Python optimizer, in a process of its own\n", library, version);
+    }
   }
   benchmark::RunSpecifiedBenchmarks(own_table ? &table : nullptr);
   if (only_list) return kFine;
@@ -289,6 +299,7 @@ int run(int argc, char** argv) {
       "Examples:\n"
       "  kernel_step                                 # all sizes from 256 to 33,554,432\n"
       "  kernel_step --sizes 33554432 --dtypes fp32 --rounds 31\n"
+      "  kernel_step --sizes 33554432 --dtypes fp32 --rounds 5 --peers bitsandbytes\n"
       "  kernel_step --cpu-target AVX2 --out runs/kernels-avx2");
   app.add_option("--sizes", options.sizes, "elements of the tensor (default 2^8 to 2^25)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32))
@@ -302,6 +313,12 @@ int run(int argc, char** argv) {
       ->check(CLI::Range(1, 1024));
   app.add_option("--cpu-target", options.cpu_target,
                  "instruction set of this project's kernels (default: the best)");
+  app.add_option("--peers", options.peers,
+                 "also bitsandbytes and torchao, by their Python optimizers (slow)")
+      ->check(CLI::IsMember({"bitsandbytes", "torchao"}))
+      ->delimiter(',');
+  app.add_option("--python", options.python, "the Python that has the peers")
+      ->capture_default_str();
   app.add_option("--out", options.out, "run folder to write (default: none)");
   app.add_flag("--quick", options.quick, "three sizes, 3 rounds: shows that all works");
   app.allow_extras();

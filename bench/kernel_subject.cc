@@ -1,8 +1,8 @@
 #include "bench/kernel_subject.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
+#include <chrono>
 #include <random>
 
 #include "kernels/cpu_step.h"
@@ -14,23 +14,6 @@ namespace {
 using kernels::Algorithm;
 using kernels::DType;
 using kernels::StateFormat;
-
-/// Bytes of param, grad, state1, state2, absmax1, absmax2.
-std::array<std::int64_t, 6> tensor_bytes(const KernelCase& c) {
-  const std::int64_t element = kernels::element_bytes(c.dtype) * c.numel;
-  const std::int64_t absmax = 4 * kernels::block_count(c.numel);
-  switch (c.kind) {
-    case KernelKind::native_adamw8bit:
-      return {element, element, c.numel, c.numel, absmax, absmax};
-    case KernelKind::native_lion8bit:
-      return {element, element, c.numel, 0, absmax, 0};
-    case KernelKind::native_adamw:
-      return {element, element, 4 * c.numel, 4 * c.numel, 0, 0};
-    case KernelKind::torch_adamw:
-      return {element, element, element, element, 0, 0};
-  }
-  return {};
-}
 
 void fill(void* base, DType dtype, std::int64_t numel, std::uint32_t seed) {
   std::minstd_rand random(seed);
@@ -48,13 +31,13 @@ void fill(void* base, DType dtype, std::int64_t numel, std::uint32_t seed) {
   }
 }
 
-class NativeSubject final : public KernelSubject {
+class NativeSubject final : public LocalSubject {
  public:
   NativeSubject(const KernelCase& c, const KernelTensors& tensors, kernels::ThreadPool& pool)
-      : algorithm_(c.kind == KernelKind::native_lion8bit ? Algorithm::Lion : Algorithm::AdamW),
+      : algorithm_(c.optimizer == KernelOptimizer::Lion8bit ? Algorithm::Lion : Algorithm::AdamW),
         pool_(pool) {
     if (algorithm_ == Algorithm::Lion) hyperparameters_.beta2 = 0.99;
-    const bool eight_bit = c.kind != KernelKind::native_adamw;
+    const bool eight_bit = c.optimizer != KernelOptimizer::AdamW;
     shard_ = {.param = tensors.param(),
               .grad = tensors.grad(),
               .numel = c.numel,
@@ -66,12 +49,12 @@ class NativeSubject final : public KernelSubject {
               .absmax2 = tensors.absmax2()};
   }
 
+ private:
   void step() override {
     ++shard_.step;
     kernels::step_cpu(pool_, algorithm_, hyperparameters_, {&shard_, 1});
   }
 
- private:
   Algorithm algorithm_;
   kernels::Hyperparameters hyperparameters_;
   kernels::ThreadPool& pool_;
@@ -99,10 +82,13 @@ void touch(std::uint64_t* data, const std::uint64_t* read, std::int64_t words,
   for (std::int64_t i = 0; i < words; ++i) data[i] ^= read[i] & zero;
 }
 
-class TrafficLoop final : public KernelSubject {
+class TrafficLoop final : public LocalSubject {
  public:
   TrafficLoop(const KernelTensors& tensors, kernels::ThreadPool& pool)
       : tensors_(tensors), pool_(pool) {}
+
+ private:
+  static constexpr std::int64_t kPieceWords = 8192;  // 64 KiB of the parameter
 
   void step() override {
     const std::int64_t param_words = words(0);
@@ -127,9 +113,6 @@ class TrafficLoop final : public KernelSubject {
     pool_.run([&](int) noexcept { work(); });
   }
 
- private:
-  static constexpr std::int64_t kPieceWords = 8192;  // 64 KiB of the parameter
-
   std::int64_t words(std::size_t i) const { return tensors_.buffers()[i]->bytes() / 8; }
   std::uint64_t* base(std::size_t i) const {
     return static_cast<std::uint64_t*>(tensors_.buffers()[i]->data());
@@ -142,56 +125,25 @@ class TrafficLoop final : public KernelSubject {
 
 }  // namespace
 
-std::string dtype_name(DType dtype) {
-  switch (dtype) {
-    case DType::fp32:
-      return "fp32";
-    case DType::bf16:
-      return "bf16";
-    case DType::fp16:
-      return "fp16";
-  }
-  return "";
-}
-
-std::string KernelCase::subject() const {
-  return kind == KernelKind::torch_adamw ? "torch" : "native";
-}
-
-std::string KernelCase::optimizer() const {
-  if (kind == KernelKind::native_adamw8bit) return "AdamW8bit";
-  return kind == KernelKind::native_lion8bit ? "Lion8bit" : "AdamW";
-}
-
-std::string KernelCase::benchmark_name() const {
-  return "KernelStep/" + subject() + "/" + optimizer() + "/" + dtype_name(dtype) + "/" +
-         std::to_string(numel);
+double LocalSubject::timed_steps(std::int64_t steps) {
+  const auto start = std::chrono::steady_clock::now();
+  for (std::int64_t i = 0; i < steps; ++i) step();
+  const std::chrono::duration<double, std::nano> elapsed = std::chrono::steady_clock::now() - start;
+  return elapsed.count();
 }
 
 KernelTensors::KernelTensors(const KernelCase& kernel_case) {
-  for (const std::int64_t bytes : tensor_bytes(kernel_case)) {
+  for (const std::int64_t bytes : kernel_case.tensor_bytes()) {
     buffers_.push_back(std::make_unique<HugeBuffer>(bytes));
   }
   fill(param(), kernel_case.dtype, kernel_case.numel, 1);
   fill(grad(), kernel_case.dtype, kernel_case.numel, 2);
 }
 
-std::int64_t KernelTensors::planned_bytes(const KernelCase& kernel_case) {
-  std::int64_t sum = 0;
-  for (const std::int64_t bytes : tensor_bytes(kernel_case)) sum += bytes;
-  return sum;
-}
-
-std::int64_t KernelTensors::moved_bytes() const {
-  std::int64_t sum = 0;
-  for (const auto& buffer : buffers_) sum += 2 * buffer->bytes();
-  return sum - buffers_[1]->bytes();
-}
-
 std::unique_ptr<KernelSubject> make_subject(const KernelCase& kernel_case,
                                             const KernelTensors& tensors,
                                             kernels::ThreadPool& pool) {
-  if (kernel_case.kind == KernelKind::torch_adamw) {
+  if (kernel_case.implementation == Implementation::torch) {
     return make_torch_subject(kernel_case, tensors, pool.size());
   }
   return std::make_unique<NativeSubject>(kernel_case, tensors, pool);

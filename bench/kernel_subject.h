@@ -6,9 +6,10 @@
 /// Usage:
 ///     KernelTensors tensors(kernel_case);
 ///     const auto subject = make_subject(kernel_case, tensors, pool);
-///     subject->step();
+///     const double ns = subject->timed_steps(10);
 ///
-/// Caveats: CPU only. A subject keeps references to the tensors and the pool.
+/// Caveats: CPU only. A subject keeps references to the tensors and the pool. Those of other
+/// libraries in processes of their own come from kernel_peers.h.
 
 #include <cstdint>
 #include <memory>
@@ -16,39 +17,15 @@
 #include <vector>
 
 #include "bench/huge_buffer.h"
-#include "kernels/shard_tensors.h"
+#include "bench/kernel_case.h"
 #include "kernels/thread_pool.h"
 
 namespace stepscope::bench {
-
-enum class KernelKind : std::uint8_t {
-  native_adamw8bit,
-  native_lion8bit,
-  native_adamw,  ///< FP32 state
-  torch_adamw,   ///< PyTorch's fused AdamW; its state has the parameter's dtype
-};
-
-struct KernelCase {
-  KernelKind kind = KernelKind::native_adamw8bit;
-  kernels::DType dtype = kernels::DType::fp32;
-  std::int64_t numel = 0;
-
-  std::string subject() const;    ///< "native" or "torch"
-  std::string optimizer() const;  ///< "AdamW8bit", "Lion8bit" or "AdamW"
-
-  /// "KernelStep/<subject>/<optimizer>/<dtype>/<n>"
-  std::string benchmark_name() const;
-};
-
-std::string dtype_name(kernels::DType dtype);
 
 /// The tensors of one case. Values are random but the same for every case of a size and dtype.
 class KernelTensors {
  public:
   explicit KernelTensors(const KernelCase& kernel_case);
-
-  /// Bytes of all tensors of `kernel_case`, without allocating them.
-  static std::int64_t planned_bytes(const KernelCase& kernel_case);
 
   void* param() const { return buffers_[0]->data(); }
   void* grad() const { return buffers_[1]->data(); }
@@ -60,9 +37,6 @@ class KernelTensors {
   /// In the order of the accessors above; absent tensors have 0 bytes.
   const std::vector<std::unique_ptr<HugeBuffer>>& buffers() const { return buffers_; }
 
-  /// Bytes that a step reads and writes: the gradient once, all others twice.
-  std::int64_t moved_bytes() const;
-
  private:
   std::vector<std::unique_ptr<HugeBuffer>> buffers_;
 };
@@ -73,9 +47,21 @@ class KernelSubject {
   KernelSubject(const KernelSubject&) = delete;
   KernelSubject& operator=(const KernelSubject&) = delete;
   virtual ~KernelSubject() = default;
+
+  /// Does `steps` steps in a row and returns the time of all of them, in ns.
+  virtual double timed_steps(std::int64_t steps) = 0;
+};
+
+/// A subject of this process: the clock around step().
+class LocalSubject : public KernelSubject {
+ public:
+  double timed_steps(std::int64_t steps) final;
+
+ private:
   virtual void step() = 0;
 };
 
+/// Of the implementations native and torch.
 std::unique_ptr<KernelSubject> make_subject(const KernelCase& kernel_case,
                                             const KernelTensors& tensors,
                                             kernels::ThreadPool& pool);

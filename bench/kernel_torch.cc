@@ -14,7 +14,7 @@ at::ScalarType scalar_type(kernels::DType dtype) {
 }
 
 /// at::_fused_adamw_: what torch.optim.AdamW(fused=True) calls.
-class TorchSubject final : public KernelSubject {
+class TorchSubject final : public LocalSubject {
  public:
   TorchSubject(const KernelCase& c, const KernelTensors& tensors, int threads) {
     at::set_num_threads(threads);
@@ -29,6 +29,7 @@ class TorchSubject final : public KernelSubject {
     steps_ = {at::zeros({}, at::kFloat)};
   }
 
+ private:
   void step() override {
     const kernels::Hyperparameters h;
     steps_[0].add_(1);
@@ -37,7 +38,6 @@ class TorchSubject final : public KernelSubject {
                       /*maximize=*/false);
   }
 
- private:
   std::vector<at::Tensor> params_, grads_, exp_avgs_, exp_avg_sqs_, steps_;
 };
 

@@ -100,3 +100,65 @@ def test_what_cannot_be_done_is_one_line(words):
     done = run(*words)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("kernel_step: ")
+
+
+def stand_in(folder, answers):
+    """A Python that answers a peer's requests from a list, and ends where it is empty."""
+    program = folder / "python"
+    program.write_text(
+        "#!/bin/sh\n"
+        + "".join(f"read request || exit 0\n{answer}\n" for answer in answers)
+        + "exit 7\n"
+    )
+    program.chmod(0o755)
+    return program
+
+
+@needs_release
+def test_bitsandbytes_is_timed_in_the_same_rounds(tmp_path):
+    out = tmp_path / "run"
+    done = run(
+        *("--sizes", 4096, "--dtypes", "fp32", "--rounds", 2),
+        *("--peers", "bitsandbytes", "--out", out),
+    )
+    assert done.returncode == 0, done.stderr
+    rows = {row["benchmark"]: row for row in csv.DictReader((out / "results.csv").open())}
+    for optimizer in ("AdamW8bit", "Lion8bit"):
+        peer = rows[f"KernelStep/bitsandbytes/{optimizer}/fp32/4096"]
+        native = rows[f"KernelStep/native/{optimizer}/fp32/4096"]
+        assert peer["subject"] == "bitsandbytes"
+        assert peer["steps"] == "2"
+        assert int(peer["p50_ns"]) > 0
+        assert peer["bytes_moved"] == native["bytes_moved"]
+    assert json.loads((out / "manifest.json").read_text())["bitsandbytes"] == "0.50.2"
+
+
+@needs_release
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        (["echo 'error No module named bitsandbytes'"], "No module named bitsandbytes"),
+        ([], "exit code 7"),
+        (["echo nonsense"], "nonsense"),
+        (["echo 'ok 1.0'", "echo 'error cannot do this'"], "cannot do this"),
+        (["echo 'ok 1.0'", "echo 'ok 0'", "echo 'ok soon'"], "soon"),
+        (["echo 'ok 1.0'", "echo 'ok 0'", "kill -9 $$"], "signal 9"),
+    ],
+)
+def test_a_peer_that_fails_is_one_line_and_leaves_no_run_folder(tmp_path, answers, said):
+    out = tmp_path / "run"
+    python = stand_in(tmp_path, answers)
+    done = run(
+        *("--sizes", 256, "--dtypes", "fp32", "--rounds", 1, "--python", python),
+        *("--peers", "bitsandbytes", "--out", out),
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not out.exists()
+
+
+def test_an_unknown_peer_is_refused():
+    done = run("--peers", "nosuch")
+    assert done.returncode == 2
+    assert "nosuch" in done.stderr
