@@ -37,7 +37,7 @@ debian_packages=(
 )
 
 # What some tests use: where one of them cannot be installed, those tests are skipped and say so.
-test_packages=(chromium)
+test_packages=(chromium iproute2)
 # A Slurm and a database are servers, which belong on no user's machine without asking: CI alone installs them.
 if [ "${CI:-}" = true ]; then test_packages+=(slurmctld slurmd slurm-client munge slurmdbd mariadb-server); fi
 
