@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 import os
 import subprocess
@@ -135,6 +136,51 @@ def test_shards_of_fsdp2_are_seen_with_their_local_n_and_keep_the_contracts(tmp_
             assert [statuses[contract, rank, step] for step in range(STEPS)] == ["ok", "ok"]
     statuses = judged(tmp_path, WHOLE, files)
     assert statuses["local-n", 1, 0] == "broken"
+
+
+NVTX_SCRIPT = """
+import os, torch
+nvtx = torch.cuda.nvtx
+for step in range(3):
+    nvtx.range_push(f"stepscope:step {step}")
+    torch.ones(7).add_(1)
+    nvtx.range_pop()
+identity = nvtx.range_start("started \u00e9")
+nvtx.range_end(identity)
+nvtx.range_pop()  # once too often
+nvtx.range_push("never popped")
+if os.fork() == 0:
+    raise SystemExit  # a child that exits the usual way does not write its parent's file
+os.wait()
+"""
+
+
+def test_nvtx_ranges_of_any_process_are_written_when_it_exits(tmp_path: Path) -> None:
+    environment = {
+        "NVTX_INJECTION64_PATH": str(LIBRARY),
+        "STEPSCOPE_TRACE_OUT": str(tmp_path / "r%r.json"),
+        "RANK": "3",
+        "WORLD_SIZE": "4",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", NVTX_SCRIPT],
+        check=True,
+        timeout=120,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    assert done.stderr == ""
+    assert [file.name for file in tmp_path.iterdir()] == ["r3.json"]
+    events = json.loads((tmp_path / "r3.json").read_text())["traceEvents"]
+    named = {event["name"]: event for event in events if event["ph"] == "X"}
+    steps = [named[f"stepscope:step {step}"] for step in range(3)]
+    assert all(a["ts"] + a["dur"] <= b["ts"] for a, b in itertools.pairwise(steps))
+    assert {"started \u00e9", "never popped"} <= named.keys()
+    inside = [event for event in events if event["name"] == "aten::add_"]
+    assert len(inside) == 3, "libtorch was in the process, and is recorded, too"
+    for step, operator in zip(steps, inside, strict=True):
+        assert step["ts"] <= operator["ts"] <= step["ts"] + step["dur"]
 
 
 def test_without_torch_the_source_is_refused_in_one_line(tmp_path: Path) -> None:
