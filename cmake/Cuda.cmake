@@ -40,3 +40,17 @@ endif()
 file(GLOB wheel_cuda_include ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/cu13/include)
 find_path(STEPSCOPE_NVTX_INCLUDE_DIR nvtx3/nvToolsExt.h PATHS ${CUDAToolkit_INCLUDE_DIRS} /usr/local/cuda/include ${wheel_cuda_include}
           DOC "Folder of nvtx3/nvToolsExt.h")
+
+# CUPTI's headers, to the same end, with those of the driver beside them.
+set(cuda_roots ${CUDAToolkit_ROOT} /usr/local/cuda)
+list(TRANSFORM cuda_roots APPEND /extras/CUPTI/include OUTPUT_VARIABLE cupti_folders)
+find_path(STEPSCOPE_CUPTI_INCLUDE_DIR cupti.h PATHS ${wheel_cuda_include} ${cupti_folders} ${CUDAToolkit_INCLUDE_DIRS}
+          DOC "Folder of cupti.h")
+find_path(STEPSCOPE_CUDA_INCLUDE_DIR crt/host_defines.h PATHS ${wheel_cuda_include} ${CUDAToolkit_INCLUDE_DIRS} /usr/local/cuda/include
+          DOC "Folder of cuda.h and of what it includes")
+set(STEPSCOPE_CUPTI_INCLUDE_DIRS "")
+if(STEPSCOPE_CUPTI_INCLUDE_DIR AND STEPSCOPE_CUDA_INCLUDE_DIR)
+  set(STEPSCOPE_CUPTI_INCLUDE_DIRS ${STEPSCOPE_CUPTI_INCLUDE_DIR} ${STEPSCOPE_CUDA_INCLUDE_DIR})
+endif()
+# Where tests find libcupti.
+set(STEPSCOPE_CUPTI_LIBRARY_PATH ${STEPSCOPE_CUPTI_INCLUDE_DIR}/../lib:${STEPSCOPE_CUPTI_INCLUDE_DIR}/../lib64)

@@ -3,8 +3,9 @@
 /// Purpose: a recording from the time a process loads this library by itself until it exits, as the
 /// environment asks for it; nothing in the process has to be changed.
 ///
-/// Usage, by the door in nvtx_injection.h:
+/// Usage, by the doors in nvtx_injection.h and cuda_injection.cc:
 ///     NVTX_INJECTION64_PATH=build/lib/libstepscope_tracer.so   # NVTX's first range loads it
+///     CUDA_INJECTION64_PATH=build/lib/libstepscope_tracer.so   # CUDA's driver loads it
 ///     STEPSCOPE_TRACE_OUT=run/rank%r.sqlite                    # as in stepscope_tracer_write()
 ///     STEPSCOPE_TRACE_SOURCES=auto                             # as in stepscope_tracer_start()
 ///     STEPSCOPE_TRACE_BUFFER_MIB=64                            # for records of host threads

@@ -1,9 +1,10 @@
 #include "tracer/process_tracer.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <initializer_list>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,10 @@
 #include "tracer/nsys_writer.h"
 #include "tracer/output_name.h"
 #include "tracer/torch_library.h"
+#ifdef STEPSCOPE_WITH_CUPTI
+#include "tracer/cupti_library.h"
+#include "tracer/cupti_source.h"
+#endif
 
 namespace stepscope::tracer {
 namespace {
@@ -32,23 +37,45 @@ std::optional<std::int64_t> from_environment(std::initializer_list<const char*> 
 
 using Sources = std::vector<std::unique_ptr<CaptureSource>>;
 
+struct NamedSource {
+  std::string_view name;
+  bool (*is_there)();  ///< in this process, for "auto"
+  std::unique_ptr<CaptureSource> (*make)();
+};
+constexpr std::array kSources = {
+    NamedSource{"torch", torch_is_loaded, load_torch_source},
+#ifdef STEPSCOPE_WITH_CUPTI
+    NamedSource{"cupti", cuda_is_loaded, [] { return make_cupti_source(load_cupti()); }},
+#endif
+};
+
 Sources make_sources(std::string_view names) {
   Sources sources;
   if (names == "auto") {
-    if (torch_is_loaded()) sources.push_back(load_torch_source());
+    for (const NamedSource& source : kSources) {
+      if (source.is_there()) sources.push_back(source.make());
+    }
     return sources;
   }
-  bool torch = false;
+  std::vector<std::string_view> taken;
   while (!names.empty()) {
     const std::size_t comma = names.find(',');
     const std::string_view name = names.substr(0, comma);
     names = comma == std::string_view::npos ? std::string_view() : names.substr(comma + 1);
-    if (name != "torch") {
+    const auto* const source =
+        std::find_if(kSources.begin(), kSources.end(),
+                     [&](const NamedSource& each) { return each.name == name; });
+    if (source == kSources.end()) {
+      std::string known;
+      for (const NamedSource& each : kSources) known += std::string(each.name) + ", ";
       throw Error("there is no source " + printable(name) + " to record",
-                  "take torch or auto, or an empty text for NVTX ranges alone");
+                  "take " + known + "auto, or an empty text for NVTX ranges alone");
     }
-    if (std::exchange(torch, true)) throw Error("source 'torch' is named twice", "name it once");
-    sources.push_back(load_torch_source());
+    if (std::find(taken.begin(), taken.end(), name) != taken.end()) {
+      throw Error("source " + printable(name) + " is named twice", "name it once");
+    }
+    taken.push_back(name);
+    sources.push_back(source->make());
   }
   return sources;
 }

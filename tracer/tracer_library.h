@@ -37,8 +37,10 @@ int stepscope_tracer_set_rank(int64_t rank, int64_t world_size);
 
 /* Starts to record, and forgets what was recorded before. `sources` names, separated by commas,
  * what is recorded besides NVTX ranges: "torch" (operators, collectives, copies and scopes of the
- * libtorch in this process, which must have been imported); "auto" or NULL: those that are there;
- * "": none. `host_buffer_bytes`: memory for records of host threads; 0 means 64 MiB. */
+ * libtorch in this process, which must have been imported); "cupti" (kernels, copies and API calls
+ * of the GPUs, where the library was built with CUPTI's headers); "auto" or NULL: those of libtorch
+ * and of CUDA's driver that are in the process; "": none. `host_buffer_bytes`: memory for records
+ * of host threads; 0 means 64 MiB. */
 int stepscope_tracer_start(const char* sources, int64_t host_buffer_bytes);
 
 /* Ends the recording and keeps it for stepscope_tracer_write(). */
