@@ -172,6 +172,17 @@ class SlurmLab:
             **options,
         )
 
+    def lose(self, node: str) -> None:
+        """Kills the node's daemon, as a machine that loses its power would."""
+        os.kill(int((self.folder / f"slurmd.{node}.pid").read_text()), signal.SIGKILL)
+
+    def restore(self, node: str) -> None:
+        """Starts the daemon of a lost node again, and waits until the node can be used."""
+        self._must("slurmd", "-f", str(self.folder / "slurm.conf"), "-N", node)
+        self._until(
+            lambda: self.run(["sinfo", "-h", "-N", "-n", node, "-o", "%T"]).stdout.strip() == "idle"
+        )
+
     def _configure(self) -> None:
         facts = {
             "host": socket.gethostname().split(".")[0],

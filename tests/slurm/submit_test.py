@@ -170,6 +170,16 @@ def test_slurms_warning_before_the_time_limit_ends_the_step_and_keeps_it(lab, tm
     assert "told to stop" in (folder / "evidence" / "job.log").read_text()
 
 
+def test_a_time_limit_ends_the_job_before_slurm_kills_it(lab, tmp_path):
+    out = tmp_path / "run"
+    ended = submit(lab, out, "--ntasks=1", "--time=00:01:00", *LONG)
+    assert ended.returncode == 2
+    found = manifest(Path(f"{out}.incomplete"))
+    assert (found["status"], found["class"]) == ("incomplete", "environment")
+    assert found["code"] in ("TOLD_TO_STOP", "TIMEOUT")
+    assert found["world_size"] == 1  # what the benchmark wrote is still there
+
+
 def test_an_interrupted_submit_takes_its_job_back(lab, tmp_path):
     out = tmp_path / "run"
     process, _ = started(lab, out, "--ntasks=2", *LONG)
@@ -181,6 +191,20 @@ def test_an_interrupted_submit_takes_its_job_back(lab, tmp_path):
     while lab.run(["squeue", "-h", "-t", "running"]).stdout and time.monotonic() < deadline:
         time.sleep(0.2)
     assert lab.run(["squeue", "-h", "-t", "running"]).stdout == ""
+
+
+def test_a_node_that_is_lost_is_the_environments_doing(lab, tmp_path):
+    out = tmp_path / "run"
+    process, job = started(lab, out, "--nodes=2", "--ntasks=2", *LONG)
+    lost = "n2"
+    lab.lose(lost)
+    process.communicate(timeout=150)
+    assert process.returncode == 2
+    found = manifest(Path(f"{out}.incomplete"))
+    assert (found["status"], found["class"]) == ("incomplete", "environment"), found
+    assert found["code"] == "NODE_FAIL", found["words"]
+    assert job in found["slurm"]["job"]
+    lab.restore(lost)
 
 
 def test_a_destination_that_exists_is_refused_before_anything_is_submitted(lab, tmp_path):
