@@ -50,6 +50,10 @@ find_path(STEPSCOPE_CUDA_INCLUDE_DIR crt/host_defines.h PATHS ${wheel_cuda_inclu
           DOC "Folder of cuda.h and of what it includes")
 set(STEPSCOPE_CUPTI_INCLUDE_DIRS "")
 if(STEPSCOPE_CUPTI_INCLUDE_DIR AND STEPSCOPE_CUDA_INCLUDE_DIR)
+  # Those of CUDA 12 have another record of kernels.
+  file(STRINGS ${STEPSCOPE_CUPTI_INCLUDE_DIR}/cupti_activity.h kernel_record REGEX "CUpti_ActivityKernel10;")
+endif()
+if(kernel_record)
   set(STEPSCOPE_CUPTI_INCLUDE_DIRS ${STEPSCOPE_CUPTI_INCLUDE_DIR} ${STEPSCOPE_CUDA_INCLUDE_DIR})
 endif()
 # Where tests find libcupti.
