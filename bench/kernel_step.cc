@@ -3,7 +3,6 @@
 
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -16,6 +15,7 @@
 
 #include "bench/benchmark_flags.h"
 #include "bench/kernel_measure.h"
+#include "bench/usable_cores.h"
 #include "core/error.h"
 #include "core/program.h"
 #include "kernels/cpu_step.h"
@@ -41,13 +41,6 @@ struct Options {
   bool quick = false;
   std::vector<std::string> benchmark_flags;
 };
-
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
 
 /// Everything the benchmarks share. Sizes are measured when the first of their cases runs.
 class Session {
@@ -335,7 +328,7 @@ int run(int argc, char** argv) {
   }
   if (options.sizes.empty()) options.sizes = default_sizes(options.quick);
   if (options.quick && app.count("--rounds") == 0) options.rounds = 3;
-  if (options.threads == 0) options.threads = usable_cores();
+  if (options.threads == 0) options.threads = static_cast<int>(usable_cores());
   return measure(options, {argv, argv + argc});
 }
 

@@ -2,7 +2,6 @@
 // --help.
 
 #include <benchmark/benchmark.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +21,7 @@
 #include "bench/step_options.h"
 #include "bench/step_report.h"
 #include "bench/step_session.h"
+#include "bench/usable_cores.h"
 #include "core/error.h"
 #include "core/program.h"
 #include "results/provenance.h"
@@ -41,13 +41,6 @@ class SilentReporter final : public benchmark::BenchmarkReporter {
   bool ReportContext(const Context& /*context*/) override { return true; }
   void ReportRuns(const std::vector<Run>& /*runs*/) override {}
 };
-
-std::int64_t usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
 
 /// `value` in so many digits that different numbers look different.
 std::string exact(double value) { return nlohmann::json(value).dump(); }

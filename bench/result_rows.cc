@@ -9,11 +9,6 @@
 namespace stepscope::bench {
 namespace {
 
-std::optional<std::int64_t> measured(std::int64_t figure) {
-  if (figure < 0) return std::nullopt;
-  return figure;
-}
-
 /// bytes per second without an intermediate that could overflow or lose digits.
 std::optional<std::int64_t> bandwidth(std::int64_t bytes, std::optional<std::int64_t> ns) {
   if (!ns || *ns <= 0) return std::nullopt;
@@ -21,25 +16,22 @@ std::optional<std::int64_t> bandwidth(std::int64_t bytes, std::optional<std::int
   return static_cast<std::int64_t>(static_cast<Wide>(bytes) * 1'000'000'000 / *ns);
 }
 
-std::optional<double> ratio(std::int64_t part, std::int64_t whole) {
-  if (whole == 0) return std::nullopt;
-  return static_cast<double>(part) / static_cast<double>(whole);
-}
-
 }  // namespace
 
 void write_rows(results::RunFolder& folder, const StepSession& session, const CaseResult& result) {
   const auto& config = result.step_case.config;
-  const auto median = results::percentile(result.step_ns, 50);
+  const auto median = results::percentile(result.samples.step_ns, 50);
   std::optional<std::int64_t> replicas;
   std::string wrapping;
   if (result.step_case.topology == topologies::Topology::hsdp) replicas = session.options.replicas;
   if (result.step_case.topology == topologies::Topology::fsdp1) wrapping = session.options.wrap;
   for (std::size_t rank = 0; rank < result.ranks.size(); ++rank) {
     const RankFigures& figures = result.ranks[rank];
-    const auto slowest = std::count(result.slowest_rank.begin(), result.slowest_rank.end(),
-                                    static_cast<std::int64_t>(rank));
+    const auto slowest =
+        std::count(result.samples.slowest_rank.begin(), result.samples.slowest_rank.end(),
+                   static_cast<std::int64_t>(rank));
     results::Row row(results::results_table());
+    set_figures(row, figures);
     row.set("benchmark", result.benchmark)
         .set("repetition", result.repetition)
         .set("subject", topologies::subject_name(config.subject))
@@ -53,49 +45,35 @@ void write_rows(results::RunFolder& folder, const StepSession& session, const Ca
         .set("device", topologies::device_name(config.device))
         .set("world_size", static_cast<std::int64_t>(result.ranks.size()))
         .set("rank", static_cast<std::int64_t>(rank))
-        .set("threads", figures.threads)
         .set("build_type", build_type())
         .set("status", result.failure.empty() ? "ok" : "failed")
         .set("status_reason", result.failure)
         .set("warmup_steps", session.options.warmup_steps)
-        .set("steps", static_cast<std::int64_t>(result.step_ns.size()))
-        .set("p10_ns", results::percentile(result.step_ns, 10))
+        .set("steps", static_cast<std::int64_t>(result.samples.step_ns.size()))
+        .set("p10_ns", results::percentile(result.samples.step_ns, 10))
         .set("p50_ns", median)
-        .set("p90_ns", results::percentile(result.step_ns, 90))
+        .set("p90_ns", results::percentile(result.samples.step_ns, 90))
         .set("percentile_method", results::kPercentileMethod)
-        .set("local_numel", figures.local_numel)
         .set("global_numel", session.model.numel())
         .set("parameters", static_cast<std::int64_t>(session.model.parameters.size()))
-        .set("parameters_8bit", figures.parameters_8bit)
-        .set("parameters_fp32", figures.parameters_fp32)
-        .set("empty_shards", figures.empty_shards)
-        .set("parameter_bytes", figures.parameter_bytes)
-        .set("gradient_bytes", figures.gradient_bytes)
-        .set("moment_bytes", figures.moment_bytes)
-        .set("state_bytes", figures.state_bytes)
-        .set("bytes_per_parameter", ratio(figures.moment_bytes, figures.local_numel))
         .set("saving_vs_fp32_adamw", result.savings[rank])
-        .set("peak_allocated_bytes", measured(figures.peak_allocated_bytes))
-        .set("peak_reserved_bytes", measured(figures.peak_reserved_bytes))
-        .set("resident_bytes", measured(figures.resident_bytes))
-        .set("peak_resident_bytes", measured(figures.peak_resident_bytes))
         .set("bytes_moved", figures.bytes_moved)
         .set("effective_bandwidth_bytes_per_s", bandwidth(figures.bytes_moved, median))
         .set("max_over_rank_share",
-             ratio(slowest, static_cast<std::int64_t>(result.slowest_rank.size())))
+             ratio(slowest, static_cast<std::int64_t>(result.samples.slowest_rank.size())))
         .set("learning_rate", config.hyperparameters.learning_rate)
         .set("checked", result.checked)
         .set("contract", "unverified");
     folder.add_result(row);
   }
-  for (std::size_t step = 0; step < result.step_ns.size(); ++step) {
+  for (std::size_t step = 0; step < result.samples.step_ns.size(); ++step) {
     results::Row row(results::samples_table());
     row.set("benchmark", result.benchmark)
         .set("repetition", result.repetition)
         .set("step", static_cast<std::int64_t>(step))
-        .set("step_ns", result.step_ns[step])
-        .set("slowest_rank", result.slowest_rank[step])
-        .set("start_ns", result.start_ns[step]);
+        .set("step_ns", result.samples.step_ns[step])
+        .set("slowest_rank", result.samples.slowest_rank[step])
+        .set("start_ns", result.samples.start_ns[step]);
     folder.add_sample(row);
   }
 }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <set>
 #include <utility>
 
 #include "bench/resident_memory.h"
@@ -17,40 +16,7 @@
 namespace stepscope::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using topologies::ShardPlan;
-
-std::int64_t nanoseconds(Clock::duration duration) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
-}
-
-/// The members of RankFigures, once, for gathering.
-constexpr std::int64_t RankFigures::* kFigures[] = {&RankFigures::threads,
-                                                    &RankFigures::local_numel,
-                                                    &RankFigures::parameters_8bit,
-                                                    &RankFigures::parameters_fp32,
-                                                    &RankFigures::empty_shards,
-                                                    &RankFigures::parameter_bytes,
-                                                    &RankFigures::gradient_bytes,
-                                                    &RankFigures::moment_bytes,
-                                                    &RankFigures::state_bytes,
-                                                    &RankFigures::peak_allocated_bytes,
-                                                    &RankFigures::peak_reserved_bytes,
-                                                    &RankFigures::resident_bytes,
-                                                    &RankFigures::peak_resident_bytes,
-                                                    &RankFigures::bytes_moved};
-
-std::vector<RankFigures> gather_figures(topologies::Communicator& communicator,
-                                        const RankFigures& mine) {
-  std::vector<std::int64_t> numbers;
-  for (const auto figure : kFigures) numbers.push_back(mine.*figure);
-  const auto all = communicator.all_gather(numbers);
-  std::vector<RankFigures> ranks(static_cast<std::size_t>(communicator.world_size()));
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    ranks[i / std::size(kFigures)].*kFigures[i % std::size(kFigures)] = all[i];
-  }
-  return ranks;
-}
 
 class StepFixture {
  public:
@@ -81,9 +47,7 @@ class StepFixture {
       result_.failure = check.difference->what();
       return false;
     }
-    const auto steps = static_cast<std::size_t>(session_.options.steps);
-    own_ns_.reserve(steps);
-    start_ns_.reserve(steps);
+    timer_.reserve(session_.options.steps);
     reset_peak_resident();
     session_.runtime.reset_peak_memory();
     topologies::together(communicator, [&] {
@@ -96,80 +60,25 @@ class StepFixture {
   /// One timed step.
   double Step() {
     session_.communicator.barrier();
-    const auto begin = Clock::now();
+    timer_.start();
     optimizer_->step();
     session_.runtime.synchronize();
-    const auto end = Clock::now();
-    if (own_ns_.empty()) first_begin_ = begin;
-    own_ns_.push_back(nanoseconds(end - begin));
-    start_ns_.push_back(nanoseconds(begin - first_begin_));
-    return std::chrono::duration<double>(end - begin).count();
+    return std::chrono::duration<double>(timer_.stop()).count();
   }
 
   /// Gathers what every rank measured and hands it to the session.
   CaseResult& TearDown() {
-    result_.ranks = gather_figures(session_.communicator, figures());
-    if (result_.failure.empty()) gather_samples();
+    auto& communicator = session_.communicator;
+    result_.ranks = gather_figures(
+        communicator, measure_rank(*optimizer_, plan_, step_case_.config, session_.runtime,
+                                   communicator.rank(), session_.threads));
+    if (result_.failure.empty()) result_.samples = timer_.gather(communicator);
     find_savings();
     session_.completed.push_back(std::move(result_));
     return session_.completed.back();
   }
 
  private:
-  RankFigures figures() const {
-    const auto& config = step_case_.config;
-    const auto bytes = optimizer_->measured_bytes();
-    RankFigures figures;
-    figures.threads = session_.threads;
-    figures.local_numel = plan_.local_numel(session_.communicator.rank());
-    for (const auto& local : plan_.local_tensors(session_.communicator.rank())) {
-      if (local.ranges.empty()) ++figures.empty_shards;
-    }
-    if (topologies::asks_8bit(config.optimizer)) count_formats(figures);
-    figures.parameter_bytes = bytes.parameter;
-    figures.gradient_bytes = bytes.gradient;
-    figures.moment_bytes = bytes.moment;
-    figures.state_bytes = bytes.state();
-    const auto peak = session_.runtime.peak_memory();
-    figures.peak_allocated_bytes = peak.allocated;
-    figures.peak_reserved_bytes = peak.reserved.value_or(-1);
-    figures.resident_bytes = resident_bytes().value_or(-1);
-    figures.peak_resident_bytes = peak_resident_bytes().value_or(-1);
-    figures.bytes_moved = optimizer_->bytes_moved();
-    return figures;
-  }
-
-  /// A tensor that is stepped in several pieces (state policy original) counts once.
-  void count_formats(RankFigures& figures) const {
-    std::set<std::size_t> fp32;
-    std::set<std::size_t> blockwise;
-    for (const auto& shard : optimizer_->shards()) {
-      // Nothing but padding: the piece belongs to no parameter.
-      if (shard.ranges.empty()) continue;
-      const bool is_fp32 = shard.tensors.format == kernels::StateFormat::fp32;
-      (is_fp32 ? fp32 : blockwise).insert(shard.ranges.front().parameter);
-    }
-    figures.parameters_fp32 = static_cast<std::int64_t>(fp32.size());
-    figures.parameters_8bit = static_cast<std::int64_t>(blockwise.size());
-  }
-
-  void gather_samples() {
-    const auto all = session_.communicator.all_gather(own_ns_);
-    const auto steps = own_ns_.size();
-    const auto world_size = static_cast<std::size_t>(session_.communicator.world_size());
-    for (std::size_t step = 0; step < steps; ++step) {
-      std::size_t slowest = 0;
-      for (std::size_t rank = 1; rank < world_size; ++rank) {
-        if (all[rank * steps + step] > all[slowest * steps + step]) slowest = rank;
-      }
-      result_.step_ns.push_back(all[slowest * steps + step]);
-      result_.slowest_rank.push_back(static_cast<std::int64_t>(slowest));
-    }
-    // Start times are rank 0's on every rank: the clocks of two hosts need not agree.
-    const auto starts = session_.communicator.all_gather(start_ns_);
-    result_.start_ns.assign(starts.begin(), starts.begin() + static_cast<std::ptrdiff_t>(steps));
-  }
-
   void find_savings() {
     result_.savings.resize(result_.ranks.size());
     for (const CaseResult& earlier : session_.completed) {
@@ -193,8 +102,7 @@ class StepFixture {
   ShardPlan plan_;
   std::unique_ptr<topologies::ShardedOptimizer> optimizer_;
   CaseResult result_;
-  std::vector<std::int64_t> own_ns_, start_ns_;
-  Clock::time_point first_begin_;
+  StepTimer timer_;
 };
 
 void publish(benchmark::State& state, const CaseResult& result) {
@@ -202,7 +110,7 @@ void publish(benchmark::State& state, const CaseResult& result) {
     state.counters[name] = static_cast<double>(value);
   };
   for (const auto& [name, percent] : {std::pair("p10_ns", 10), {"p50_ns", 50}, {"p90_ns", 90}}) {
-    counter(name, results::percentile(result.step_ns, percent).value_or(0));
+    counter(name, results::percentile(result.samples.step_ns, percent).value_or(0));
   }
   std::int64_t state_bytes = 0;
   std::int64_t peak_bytes = 0;

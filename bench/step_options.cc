@@ -2,12 +2,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
 #include <iostream>
 
 #include "bench/benchmark_flags.h"
+#include "bench/option_values.h"
 #include "core/error.h"
-#include "core/parse.h"
 #include "core/program.h"
 #include "kernels/thread_pool.h"
 
@@ -30,19 +29,6 @@ Google Benchmark's --benchmark_filter, --benchmark_repetitions, --benchmark_list
 A table goes to stdout, and the run folder's path as its last line; messages go to stderr.
 Exit code: 0 measured and checked, 1 a case differs from its reference, 2 could not run.)";
 
-template <typename T, typename Parse>
-std::vector<T> parse_list(const std::vector<std::string>& names, Parse parse) {
-  std::vector<T> values;
-  for (const std::string& name : names) {
-    const T value = parse(name);
-    if (std::find(values.begin(), values.end(), value) != values.end()) {
-      throw Error("\"" + name + "\" is given twice", "give every value once");
-    }
-    values.push_back(value);
-  }
-  return values;
-}
-
 /// An option that only one topology reads is an error where that topology is not asked for.
 void require_topology(const StepOptions& options, Topology topology, const std::string& option,
                       std::size_t given) {
@@ -50,31 +36,6 @@ void require_topology(const StepOptions& options, Topology topology, const std::
   if (given == 0 || std::find(list.begin(), list.end(), topology) != list.end()) return;
   const std::string name(topologies::topology_name(topology));
   throw Error(option + " is given without topology " + name, "add --topology " + name);
-}
-
-/// The whole number in `text`, or `otherwise` where it was not given.
-std::int64_t number(const std::string& name, const std::string& text, std::int64_t otherwise,
-                    std::int64_t low, std::int64_t high) {
-  return text.empty() ? otherwise : parse_int(name, text, low, high);
-}
-
-/// A learning rate or weight decay; the kernels compute with it in float32.
-std::optional<double> rate(const std::string& name, const std::string& text) {
-  if (text.empty()) return std::nullopt;
-  const double value = parse_double(name, text);
-  if (value < 0 || value > 1e6) {
-    throw Error(name + " is \"" + text + "\"", "give a number from 0 to 1000000");
-  }
-  return value;
-}
-
-/// Seconds from the command line; at most a day, so that sums cannot overflow.
-std::chrono::milliseconds seconds(const std::string& name, const std::string& text) {
-  const double value = parse_double(name, text);
-  if (!(value >= 0.001 && value <= 86400)) {
-    throw Error(name + " is \"" + text + "\"", "give seconds from 0.001 to 86400");
-  }
-  return std::chrono::milliseconds(std::llround(value * 1000));
 }
 
 }  // namespace
@@ -112,7 +73,6 @@ std::optional<StepOptions> parse_step_options(int argc, const char* const* argv)
   auto* wrap = app.add_option(
       "--wrap", options.wrap,
       "units of fsdp1: per-parameter, per-module (default), whole-model, or a .json list of units");
-  // Numbers are read as text: CLI11 takes 010 for 8 and clamps what does not fit.
   std::string replicas, steps, warmup, threads, min_8bit_size, learning_rate, weight_decay;
   app.add_option("--replicas", replicas, "copies that hsdp keeps; ranks = replicas x shards");
   app.add_option("--device", device, "cpu or cuda");
@@ -159,12 +119,12 @@ std::optional<StepOptions> parse_step_options(int argc, const char* const* argv)
   options.timeouts.rendezvous = seconds("--rendezvous-timeout", rendezvous_timeout);
   if (options.quick && model->count() == 0) options.model = "tiny";
   constexpr std::int64_t kMost = 10'000'000;
-  options.steps = number("--steps", steps, options.quick ? 20 : 100, 1, kMost);
-  options.warmup_steps = number("--warmup", warmup, options.quick ? 3 : 10, 0, kMost);
-  options.threads = number("--threads", threads, 0, 1, kernels::ThreadPool::kMaxThreads);
-  options.replicas = number("--replicas", replicas, 1, 1, kMost);
+  options.steps = whole_number("--steps", steps, options.quick ? 20 : 100, 1, kMost);
+  options.warmup_steps = whole_number("--warmup", warmup, options.quick ? 3 : 10, 0, kMost);
+  options.threads = whole_number("--threads", threads, 0, 1, kernels::ThreadPool::kMaxThreads);
+  options.replicas = whole_number("--replicas", replicas, 1, 1, kMost);
   options.min_8bit_size =
-      number("--min-8bit-size", min_8bit_size, topologies::kMin8bitSize, 0, kMost * kMost);
+      whole_number("--min-8bit-size", min_8bit_size, topologies::kMin8bitSize, 0, kMost * kMost);
   options.learning_rate = rate("--learning-rate", learning_rate);
   options.weight_decay = rate("--weight-decay", weight_decay);
   options.benchmark_flags = screen_benchmark_flags(app.remaining());

@@ -66,7 +66,7 @@ std::string table_row(const CaseResult& result) {
     return fmt::format("{:<10} {:<8} {:<8} {:<5} failed: {}", optimizer, topology, policy, dtype,
                        result.failure);
   }
-  const auto median = results::percentile(result.step_ns, 50);
+  const auto median = results::percentile(result.samples.step_ns, 50);
   std::int64_t moment_bytes = 0;
   std::int64_t numel = 0;
   std::int64_t moved = 0;
@@ -78,8 +78,8 @@ std::string table_row(const CaseResult& result) {
   const auto& saving = result.savings.front();
   return fmt::format(
       kLayout, optimizer, topology, policy, dtype,
-      milliseconds(results::percentile(result.step_ns, 10)), milliseconds(median),
-      milliseconds(results::percentile(result.step_ns, 90)),
+      milliseconds(results::percentile(result.samples.step_ns, 10)), milliseconds(median),
+      milliseconds(results::percentile(result.samples.step_ns, 90)),
       fmt::format("{:.2f}", static_cast<double>(largest(result, &RankFigures::state_bytes)) / kMiB),
       numel > 0
           ? fmt::format("{:.3f}", static_cast<double>(moment_bytes) / static_cast<double>(numel))
