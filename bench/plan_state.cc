@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/expected_steps.h"
 #include "core/error.h"
 #include "core/parse.h"
 #include "core/printable.h"
@@ -32,6 +33,7 @@ using topologies::ShardPlan;
 using topologies::Topology;
 
 constexpr std::int64_t kMaxRanks = std::int64_t{1} << 62;
+constexpr std::int64_t kMaxPlanTensors = 1'000'000;  ///< of all ranks in a plan file
 
 struct Options {
   std::string model = "gpt2";
@@ -40,6 +42,8 @@ struct Options {
   std::string wrap;  ///< as given; empty: not fsdp1
   bool ranks = false;
   bool json = false;
+  std::string plan_out;                  ///< empty: none is written
+  std::vector<std::int64_t> plan_ranks;  ///< in it; none: all
 };
 
 std::string footer() {
@@ -48,6 +52,7 @@ std::string footer() {
   plan_state --model llama-3.1-405b --topology fsdp1 --wrap per-module --world-size 16384 --dtype bf16
   plan_state --model my-model.json --topology hsdp --replicas 4 --world-size 64 --state-policy original --ranks
   plan_state --model tiny --topology fsdp1 --wrap units.json --world-size 4 --json
+  plan_state --model gpt2 --world-size 8 --plan-out plan.json && trace_check report.sqlite --plan plan.json
   units.json: [["transformer.wte", "transformer.wpe", "lm_head"], ["transformer.h.0", "transformer.h.1"], ...]
 
 Figures of a rank:
@@ -74,6 +79,7 @@ std::optional<Options> parse(int argc, const char* const* argv) {
   std::string world_size = "1";
   std::string replicas = "1";
   std::string min_8bit_size = std::to_string(topologies::kMin8bitSize);
+  std::vector<std::string> plan_ranks;
   bool version = false;
   CLI::App app("Plans what every rank of a job will hold, without allocating it.", "plan_state");
   app.footer(footer());
@@ -93,6 +99,12 @@ std::optional<Options> parse(int argc, const char* const* argv) {
                  "below this many elements state is FP32 (default 4096)");
   app.add_flag("--ranks", options.ranks, "also a row for every rank");
   app.add_flag("--json", options.json, "JSON instead of a table");
+  app.add_option("--plan-out", options.plan_out,
+                 "also write the n of every rank's step to this file, for trace_check --plan");
+  auto* plan_ranks_option =
+      app.add_option("--plan-ranks", plan_ranks, "ranks in that file, as 0,1,17 (default: all)")
+          ->delimiter(',')
+          ->allow_extra_args(false);
   app.add_flag("--version", version, "print version and commit");
   try {
     app.parse(argc, argv);
@@ -109,6 +121,12 @@ std::optional<Options> parse(int argc, const char* const* argv) {
   options.plan.topology = topologies::parse_topology(topology);
   options.plan.world_size = parse_int("--world-size", world_size, 1, kMaxRanks);
   options.plan.replicas = parse_int("--replicas", replicas, 1, kMaxRanks);
+  if (plan_ranks_option->count() > 0 && options.plan_out.empty()) {
+    throw Error("--plan-ranks is given without --plan-out", "name the file to write");
+  }
+  for (const std::string& rank : plan_ranks) {
+    options.plan_ranks.push_back(parse_int("--plan-ranks", rank, 0, options.plan.world_size - 1));
+  }
   options.state.min_8bit_size =
       parse_int("--min-8bit-size", min_8bit_size, 0, topologies::kMaxModelNumel);
   options.state.optimizer = topologies::parse_optimizer(optimizer);
@@ -239,6 +257,34 @@ void print_json(const Options& options, const Model& model, const ShardPlan& pla
   fmt::print("\n  ]\n}}\n");
 }
 
+/// Tensor by tensor for every rank that was asked for, and so only for as many as a file may hold.
+void write_plan(const Options& options, const Model& model, const ShardPlan& plan,
+                const PlanSummary& summary) {
+  const auto asked = options.plan_ranks.empty()
+                         ? plan.world_size()
+                         : static_cast<std::int64_t>(options.plan_ranks.size());
+  const auto units = static_cast<std::int64_t>(plan.unit_count());
+  if (asked > kMaxPlanTensors / std::max<std::int64_t>(1, units)) {
+    throw Error(fmt::format("a plan file of {} ranks with {} tensors each is too large", asked,
+                            plan.unit_count()),
+                "name the ranks that were traced with --plan-ranks");
+  }
+  tracer::ExpectedPlan expected;
+  expected.world_size = plan.world_size();
+  if (extra_collectives(summary.extents()) > 0) expected.collectives.push_back(kBorderCollective);
+  const SteppedState state{.optimizer = options.state.optimizer,
+                           .policy = options.state.policy,
+                           .min_8bit_size = options.state.min_8bit_size};
+  const auto add = [&](std::int64_t rank) {
+    expected.ranks[rank] = expected_rank(model, plan, rank, state);
+  };
+  for (const std::int64_t rank : options.plan_ranks) add(rank);
+  if (options.plan_ranks.empty()) {
+    for (std::int64_t rank = 0; rank < plan.world_size(); ++rank) add(rank);
+  }
+  tracer::write_plan_file(expected, options.plan_out);
+}
+
 int run(int argc, char** argv) {
   const auto options = parse(argc, argv);
   if (!options) return kFine;
@@ -249,6 +295,7 @@ int run(int argc, char** argv) {
   }
   const ShardPlan plan = ShardPlan::make(model, options->plan);
   const PlanSummary summary(model, plan, options->state);
+  if (!options->plan_out.empty()) write_plan(*options, model, plan, summary);
   (options->json ? print_json : print_table)(*options, model, plan, summary);
   return kFine;
 }

@@ -264,3 +264,46 @@ def test_a_full_disk_is_an_error() -> None:
         )
     assert done.returncode == 2
     assert done.stderr.startswith("plan_state: ") and done.stderr.count("\n") == 1
+
+
+def test_a_plan_file_holds_the_n_of_every_rank(tmp_path: Path) -> None:
+    model = model_of(
+        tmp_path,
+        {"name": "embed", "shape": [5, 1000]},
+        {"name": "frozen", "shape": [64], "requires_grad": False},
+        {"name": "bias", "shape": [1]},
+    )
+    out = tmp_path / "plan.json"
+    plan("--model", model, "--world-size", 2, "--plan-out", out)
+    document = json.loads(out.read_bytes())
+    assert document["world_size"] == 2
+    assert document["collectives"] == []
+    sizes = {
+        rank["rank"]: {tensor["name"]: (tensor["n"], tensor["whole"]) for tensor in rank["tensors"]}
+        for rank in document["ranks"]
+    }
+    assert sizes == {0: {"embed": (3000, 5000), "bias": (1, 1)}, 1: {"embed": (2000, 5000)}}
+
+
+def test_a_plan_file_declares_the_exchange_of_cut_blocks(tmp_path: Path) -> None:
+    model = model_of(tmp_path, {"name": "embed", "shape": [5, 1000]})
+    out = tmp_path / "plan.json"
+    plan("--model", model, "--world-size", 2, "--state-policy", "original", "--plan-out", out)
+    document = json.loads(out.read_bytes())
+    assert document["collectives"] == ["all-to-all"]
+    # The border at 3000 cuts the block from 2816 to 3072, which both ranks step.
+    assert [[tensor["n"] for tensor in rank["tensors"]] for rank in document["ranks"]] == [
+        [2816, 256],
+        [256, 1928],
+    ]
+
+
+def test_a_plan_file_of_a_huge_job_holds_the_ranks_that_were_asked_for(tmp_path: Path) -> None:
+    out = tmp_path / "plan.json"
+    huge = ("--model", LLAMA, "--world-size", A_MILLION, "--plan-out", out)
+    assert "--plan-ranks" in error(*huge)
+    assert not out.exists()
+    plan(*huge, "--plan-ranks", f"0,{A_MILLION - 1}")
+    assert [rank["rank"] for rank in json.loads(out.read_bytes())["ranks"]] == [0, A_MILLION - 1]
+    assert "--plan-ranks" in error(*huge, "--plan-ranks", A_MILLION)
+    assert "--plan-out" in error("--plan-ranks", 0)

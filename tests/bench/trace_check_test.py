@@ -1,0 +1,197 @@
+"""trace_check, as a user runs it: on real traces, on traces with a planted violation, on damage."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+BIN = Path(os.environ["STEPSCOPE_BIN"])
+REAL = Path(__file__).resolve().parents[1] / "data" / "traces"
+KINETO = "hta_nccl_parser_config_nccl_data.json"
+
+# What is planted, and the contracts that it breaks.
+VIOLATIONS = {
+    "global-n": {"local-n", "no-extra-launches"},
+    "all-gather": {"no-all-gather", "no-collectives", "no-extra-launches"},
+    "collective-a-parameter": {"no-collectives", "no-extra-launches"},
+    "copy-to-host": {"no-host-device-copies"},
+    "extra-launch": {"no-extra-launches"},
+    "dropped-record": {"complete-trace"},
+    "kernel-without-launch": {"complete-trace"},
+}
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess:
+    words = [BIN / "trace_check", *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+
+
+def error(*arguments: object) -> str:
+    """The one line on stderr of a run that could not verify what was asked."""
+    done = run(*arguments)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    return done.stderr.removeprefix("trace_check: ").rstrip("\n")
+
+
+def real(name: str, folder: Path) -> Path:
+    path = folder / name
+    path.write_bytes(gzip.decompress((REAL / f"{name}.gz").read_bytes()))
+    return path
+
+
+def planted(violation: str, folder: Path) -> Path:
+    folder.mkdir()
+    subprocess.run([BIN / "planted_traces", folder, violation], timeout=60, check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return planted("none", tmp_path_factory.mktemp("traces") / "none")
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The plan of two tensors, of which each of two ranks owns half."""
+    folder = tmp_path_factory.mktemp("plan")
+    model = folder / "model.json"
+    model.write_text(
+        json.dumps([{"name": "embed", "shape": [16384]}, {"name": "head", "shape": [10000]}])
+    )
+    words = [BIN / "plan_state", "--model", model, "--world-size", "2"]
+    subprocess.run(
+        [*words, "--plan-out", folder / "plan.json"], timeout=60, check=True, capture_output=True
+    )
+    return folder / "plan.json"
+
+
+def broken(verdicts: list[dict]) -> set[str]:
+    return {verdict["contract"] for verdict in verdicts if verdict["status"] == "broken"}
+
+
+@pytest.mark.parametrize("ending", ["sqlite", "json"])
+def test_steps_that_keep_the_plan_are_ok(
+    plain: Path, plan: Path, tmp_path: Path, ending: str
+) -> None:
+    out = tmp_path / "verdicts.json"
+    files = [plain / f"rank{rank}.{ending}" for rank in (0, 1)]
+    done = run(*files, "--plan", plan, "--contract", "local-n,no-collectives", "--json", out)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    document = json.loads(out.read_bytes())
+    assert document["status"] == "ok"
+    assert len(document["verdicts"]) == 2 * 3 * 2  # ranks, steps, contracts
+    assert {verdict["status"] for verdict in document["verdicts"]} == {"ok"}
+    assert [each["rank"] for each in document["coverage"]] == [0, 1]
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert ["local-n", "ok", "6", "0", "0"] in rows
+    assert ["no-collectives", "ok", "6", "0", "0"] in rows
+
+
+def test_all_contracts_hold_on_one_rank_against_plain_tensors(plain: Path, plan: Path) -> None:
+    rank0 = plain / "rank0.sqlite"
+    done = run(rank0, "--plan", plan, "--against", rank0)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "broken" not in done.stdout.replace("broken  unverified", "")
+    assert "unverified" not in done.stdout.replace("broken  unverified", "")
+
+
+@pytest.mark.parametrize("violation", VIOLATIONS)
+def test_a_planted_violation_breaks_its_contracts_and_no_other(
+    violation: str, plain: Path, plan: Path, tmp_path: Path
+) -> None:
+    folder = planted(violation, tmp_path / "planted")
+    out = tmp_path / "verdicts.json"
+    done = run(
+        folder / "rank1.sqlite",
+        *("--plan", plan, "--against", plain / "rank1.sqlite", "--json", out),
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.stderr == ""
+    verdicts = json.loads(out.read_bytes())["verdicts"]
+    assert broken(verdicts) == VIOLATIONS[violation]
+    for verdict in verdicts:
+        if verdict["status"] == "broken" and "step" in verdict:
+            assert (verdict["rank"], verdict["step"]) == (1, "step 1")
+    for contract in VIOLATIONS[violation]:
+        assert any(line.startswith(f"{contract}: rank 1") for line in done.stdout.splitlines())
+
+
+def test_a_real_trace_of_pytorch_gathers_nothing_in_its_optimizer(tmp_path: Path) -> None:
+    path = real(KINETO, tmp_path)
+    named = ("--contract", "no-all-gather", "--contract", "no-host-device-copies")
+    assert run(path, *named).returncode == 0
+    # A named contract that cannot be verified is no success, whatever else holds.
+    assert error(path, *named, "--contract", "local-n").startswith(
+        "local-n was not verified in every step"
+    )
+
+
+def test_a_pattern_finds_other_steps(tmp_path: Path) -> None:
+    path = real(KINETO, tmp_path)
+    done = run(path, "--step-range", "^ProfilerStep", "--contract", "no-collectives")
+    assert done.returncode in (1, 2)
+    assert "0 steps" not in done.stdout
+    assert error(path, "--step-range", "there is no such range").startswith(
+        "no contract was verified"
+    )
+
+
+@pytest.mark.parametrize("name", ["nsysai_healthy_1pct.sqlite", "own_cpu_nvtx_nsys2023.4.sqlite"])
+def test_a_real_trace_without_steps_verifies_nothing(name: str, tmp_path: Path) -> None:
+    assert error(real(name, tmp_path)).startswith("no contract was verified")
+
+
+def test_damaged_files_are_one_line_with_the_place(plain: Path, tmp_path: Path) -> None:
+    cases = {}
+    for name in ("rank0.sqlite", "rank0.json"):
+        content = (plain / name).read_bytes()
+        cases["cut-" + name] = content[: len(content) // 2]
+    cases["empty.sqlite"] = b""
+    cases["text.json"] = b"no trace at all"
+    for name, content in cases.items():
+        path = tmp_path / name
+        path.write_bytes(content)
+        assert str(path) in error(path), name
+    assert "absent.sqlite" in error(tmp_path / "absent.sqlite")
+
+
+def test_salvage_keeps_what_is_whole_of_a_cut_file(plain: Path, tmp_path: Path) -> None:
+    content = (plain / "rank0.json").read_bytes()
+    cut = tmp_path / "cut.json"
+    cut.write_bytes(content[: len(content) - len(content) // 3])
+    assert str(cut) in error(cut)
+    done = run(cut, "--salvage")
+    assert "could not be read" in done.stdout, done.stderr
+
+
+def test_a_rank_that_comes_twice_is_refused(plain: Path, tmp_path: Path) -> None:
+    first = plain / "rank0.sqlite"
+    second = tmp_path / "again.sqlite"
+    shutil.copy(first, second)
+    message = error(first, second)
+    assert str(first) in message
+    assert str(second) in message
+
+
+def test_usage_errors_say_what_to_do(plain: Path, plan: Path, tmp_path: Path) -> None:
+    file = plain / "rank0.sqlite"
+    assert "no trace is given" in error()
+    assert "no-all-gather" in error(file, "--contract", "no-such-contract")
+    assert "--rank" in error(file, plain / "rank1.sqlite", "--rank", "0")
+    assert "rank" in error(file, "--rank", "7")
+    assert "plan" in error(file, "--plan", file)
+    assert "regular expression" in error(file, "--step-range", "(")
+    assert str(tmp_path / "no") in error(file, "--plan", plan, "--json", tmp_path / "no" / "out")
+
+
+def test_help_and_version_are_fine() -> None:
+    assert "no-extra-launches" in run("--help").stdout
+    assert run("--version").stdout.startswith("trace_check, stepscope ")
