@@ -20,6 +20,8 @@
 #include <string_view>
 #include <vector>
 
+#include "results/csv_stream.h"
+
 namespace stepscope::results {
 
 /// `value` in decimal digits, exact.
@@ -65,5 +67,11 @@ struct CsvTable {
 /// misplaced quote, a bare CR or a NUL byte, or when its last line has no line end: such a file was
 /// cut off, and its last value may be short of digits. A UTF-8 byte order mark is skipped.
 CsvTable read_csv(const std::filesystem::path& path);
+
+/// Throws Error with the stream's file when a column is named twice.
+void require_distinct_columns(const CsvStream& stream, std::span<const std::string> header);
+
+/// Throws Error with file and line unless the stream's record has as many fields as the header.
+void require_fields(const CsvStream& stream, std::size_t columns);
 
 }  // namespace stepscope::results
