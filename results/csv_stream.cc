@@ -22,7 +22,8 @@ bool is_plain(const char* begin, std::size_t size) {
 
 }  // namespace
 
-CsvStream::CsvStream(std::filesystem::path path) : path_(std::move(path)), buffer_(kBuffer) {
+CsvStream::CsvStream(std::filesystem::path path, std::int64_t preamble)
+    : path_(std::move(path)), buffer_(kBuffer) {
   std::error_code status;
   if (std::filesystem::is_directory(path_, status)) {
     throw Error("is a directory", "give the path of a CSV file", {.file = path_.string()});
@@ -31,12 +32,13 @@ CsvStream::CsvStream(std::filesystem::path path) : path_(std::move(path)), buffe
   try {
     while (end_ < kByteOrderMark.size() && refill()) {
     }
+    if (std::string_view(buffer_.data(), end_).starts_with(kByteOrderMark)) {
+      begin_ = kByteOrderMark.size();
+    }
+    for (std::int64_t i = 0; i < preamble; ++i) skip_line();
   } catch (...) {
     if (descriptor_ >= 0) ::close(descriptor_);
     throw;
-  }
-  if (std::string_view(buffer_.data(), end_).starts_with(kByteOrderMark)) {
-    begin_ = kByteOrderMark.size();
   }
 }
 
@@ -73,6 +75,16 @@ bool CsvStream::next() {
     searched = 0;
     refill();
   }
+}
+
+void CsvStream::skip_line() {
+  const void* end = nullptr;
+  while ((end = std::memchr(buffer_.data() + begin_, '\n', end_ - begin_)) == nullptr && refill()) {
+  }
+  begin_ = end == nullptr
+               ? end_
+               : static_cast<std::size_t>(static_cast<const char*>(end) - buffer_.data()) + 1;
+  ++line_;
 }
 
 bool CsvStream::refill() {

@@ -22,8 +22,9 @@ namespace stepscope::results {
 
 class CsvStream {
  public:
-  /// Opens the file and skips a UTF-8 byte order mark. Throws Error when it cannot be read.
-  explicit CsvStream(std::filesystem::path path);
+  /// Opens the file and skips a UTF-8 byte order mark and `preamble` lines, whatever they hold.
+  /// Throws Error when it cannot be read.
+  explicit CsvStream(std::filesystem::path path, std::int64_t preamble = 0);
   ~CsvStream();
   CsvStream(const CsvStream&) = delete;
   CsvStream& operator=(const CsvStream&) = delete;
@@ -47,6 +48,7 @@ class CsvStream {
   enum class Parsed : std::uint8_t { record, need_more };
 
   bool refill();
+  void skip_line();
   void split(std::string_view line);
   Parsed parse_record();
 

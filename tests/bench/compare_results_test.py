@@ -1,0 +1,390 @@
+"""compare_results: what it says of two sides of runs, whatever wrote them."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.results.synthetic_run import case_rows, write_run
+
+PROGRAM = Path(os.environ["STEPSCOPE_BIN"]) / "compare_results"
+NAME = "OptimizerStep/native/AdamW8bit/fsdp2/global/fp32/gpt2"
+MS = 1_000_000
+
+
+def compare(*words: Any, code: int | None = 0) -> tuple[str, str]:
+    done = subprocess.run(
+        [PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=60, check=False
+    )
+    if code is not None:
+        assert done.returncode == code, done.stderr + done.stdout
+    assert done.stderr.count("\n") == (1 if done.returncode == 2 else 0), done.stderr
+    return done.stdout, done.stderr
+
+
+def rows_of(*words: Any, code: int | None = 0) -> dict[str, dict[str, Any]]:
+    out, _ = compare("--format", "json", *words, code=code)
+    return {row["benchmark"]: row for row in json.loads(out)["benchmarks"]}
+
+
+def row_of(*words: Any, code: int | None = 0) -> dict[str, Any]:
+    (row,) = rows_of(*words, code=code).values()
+    return row
+
+
+def side(folder: Path, medians_ms: list[float], **columns: Any) -> list[Path]:
+    """One run folder for each median."""
+    return [
+        write_run(folder / str(i), *case_rows(median_ns=int(ms * MS), samples=[1], **columns))
+        for i, ms in enumerate(medians_ms)
+    ]
+
+
+STEADY = [40.0, 40.4, 39.6, 40.2, 39.8]
+
+
+def test_a_slower_commit_is_a_regression(tmp_path: Path) -> None:
+    base = side(tmp_path / "a", STEADY)
+    new = side(tmp_path / "b", [1.1 * ms for ms in STEADY])
+    row = row_of(*base, "--", *new, code=1)
+    assert row["verdict"] == "slower"
+    assert row["ratio"] == pytest.approx(1.1)
+    assert 1.03 < row["ratio_low"] < 1.1 < row["ratio_high"]
+    assert row["p_value"] < 0.01
+    assert row["base"]["runs"] == row["new"]["runs"] == 5
+    # The ratio is that of the two values beside it.
+    assert row["new"]["p50_ns"] / row["base"]["p50_ns"] == pytest.approx(row["ratio"], rel=1e-12)
+
+
+def test_a_faster_commit_is_none(tmp_path: Path) -> None:
+    base = side(tmp_path / "a", STEADY)
+    new = side(tmp_path / "b", [0.9 * ms for ms in STEADY])
+    assert row_of(*base, "--", *new)["verdict"] == "faster"
+
+
+def test_a_change_within_the_threshold_is_same(tmp_path: Path) -> None:
+    base = side(tmp_path / "a", [40.0, 40.04, 39.96, 40.02, 39.98])
+    new = side(tmp_path / "b", [40.8, 40.84, 40.76, 40.82, 40.78])
+    row = row_of(*base, "--", *new)
+    assert row["p_value"] < 0.01  # certain, and too small to matter
+    assert row["verdict"] == "same"
+    assert row_of("--threshold", "1", *base, "--", *new, code=1)["verdict"] == "slower"
+
+
+def test_one_run_a_side_is_uncertain(tmp_path: Path) -> None:
+    row = row_of(*side(tmp_path / "a", [40]), *side(tmp_path / "b", [80]))
+    assert row["verdict"] == "uncertain"
+    assert row["ratio"] == pytest.approx(2)
+    assert row["ratio_low"] is None
+    assert row["runs_more"] is None
+
+
+def test_noise_is_uncertain_and_says_how_many_runs_would_tell(tmp_path: Path) -> None:
+    base = side(tmp_path / "a", [40, 44, 37, 42, 36])
+    new = side(tmp_path / "b", [43, 47, 39, 45, 41])
+    row = row_of(*base, "--", *new)
+    assert row["verdict"] == "uncertain"
+    assert row["runs_more"] > 5
+    assert row["runs_for_10_percent"] > 5
+    text, _ = compare(*base, "--", *new)
+    assert f"uncertain, {row['runs_more']} more would tell" in text
+
+
+def test_pairs_see_what_the_machine_does_to_both(tmp_path: Path) -> None:
+    moods = [40.0, 55.0, 33.0, 47.0, 61.0]
+    shakes = [1.0, 1.005, 0.996, 1.002, 0.998]
+    base = side(tmp_path / "a", moods)
+    new = side(tmp_path / "b", [1.06 * m * s for m, s in zip(moods, shakes, strict=True)])
+    assert row_of(*base, "--", *new)["verdict"] == "uncertain"
+    assert row_of("--paired", *base, "--", *new, code=1)["verdict"] == "slower"
+
+
+def test_pairs_need_partners(tmp_path: Path) -> None:
+    base = side(tmp_path / "a", [40, 41])
+    new = side(tmp_path / "b", [40])
+    _, error = compare("--paired", *base, "--", *new, code=2)
+    assert "base has 2 runs and new 1" in error
+
+
+def test_p_values_are_corrected_over_the_benchmarks(tmp_path: Path) -> None:
+    def many(folder: Path, factor: float, count: int) -> list[Path]:
+        paths = []
+        for i, ms in enumerate([40, 43, 38, 42, 37]):
+            results, samples = [], []
+            for k in range(count):
+                more = case_rows(
+                    median_ns=int(ms * factor * MS), samples=[1], ranks=1, model=f"model{k}"
+                )
+                results += more[0]
+                samples += more[1]
+            paths.append(write_run(folder / str(i), results, samples))
+        return paths
+
+    one = rows_of(*many(tmp_path / "a", 1, 1), "--", *many(tmp_path / "b", 1.1, 1))
+    ten = rows_of(*many(tmp_path / "c", 1, 10), "--", *many(tmp_path / "d", 1.1, 10))
+    (alone,) = one.values()
+    assert 0 < alone["p_value"] < 0.1
+    for row in ten.values():
+        assert row["p_value"] == pytest.approx(10 * alone["p_value"])
+
+
+@pytest.mark.parametrize("column", ["state_bytes", "peak_allocated_bytes"])
+def test_bytes_are_compared_exactly(tmp_path: Path, column: str) -> None:
+    base = side(tmp_path / "a", STEADY, **{column: 2**53})
+    more = side(tmp_path / "b", STEADY, **{column: 2**53 + 1})
+    row = row_of(*base, "--", *more, code=1)
+    assert row["verdict"] == "larger"
+    assert f"{2**53} bytes, now {2**53 + 1}" in row["reasons"][0]
+    assert row_of(*more, "--", *base)["verdict"] in ("smaller", "uncertain")
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "verdict", "code"),
+    [
+        ("ok", "broken", "broken", 1),
+        ("unverified", "broken", "broken", 1),
+        ("broken", "ok", "fixed", 0),
+        ("ok", "unverified", "uncertain", 0),
+        ("broken", "unverified", "uncertain", 0),
+        ("ok", "ok", "same", 0),
+    ],
+)
+def test_contracts_count_whatever_the_time(
+    tmp_path: Path, was: str, now: str, verdict: str, code: int
+) -> None:
+    calm = [40.0, 40.01, 39.99, 40.0, 40.0]
+    base = side(tmp_path / "a", calm, contract=was)
+    new = side(tmp_path / "b", calm, contract=now)
+    row = row_of(*base, "--", *new, code=code)
+    assert row["verdict"] == verdict
+    assert row["time_verdict"] == "same"
+
+
+def test_a_benchmark_that_fails_now_is_a_regression(tmp_path: Path) -> None:
+    base = side(tmp_path / "a", STEADY)
+    new = side(tmp_path / "b", STEADY, status="failed", status_reason="rank 1: differs")
+    row = row_of(*base, "--", *new, code=1)
+    assert row["verdict"] == "regression"
+    assert row["reasons"] == ["new failed: rank 1: differs"]
+    assert row_of(*new, "--", *base)["verdict"] == "fixed"
+
+
+def test_differing_conditions_are_shown_and_not_compared(tmp_path: Path) -> None:
+    base = side(tmp_path / "a", STEADY)
+    new = side(tmp_path / "b", [2 * ms for ms in STEADY], device="cuda", build_type="Debug")
+    out, error = compare(*base, "--", *new, code=2)
+    assert "no benchmark could be compared" in error
+    assert "device: cpu, now cuda" in out
+    assert "build_type: Release, now Debug" in out
+    row = row_of("--differing-conditions", *base, "--", *new, code=1)
+    assert row["verdict"] == "slower"
+    assert "device: cpu, now cuda" in row["reasons"]
+
+
+def test_rows_of_one_side_only_are_listed(tmp_path: Path) -> None:
+    """D6: 10 configurations, of which the new run has two; a misspelt filter matches none."""
+
+    def run(folder: Path, models: range) -> Path:
+        results, samples = [], []
+        for k in models:
+            more = case_rows(samples=[1], model=f"model{k}")
+            results += more[0]
+            samples += more[1]
+        return write_run(folder, results, samples)
+
+    ten = run(tmp_path / "a", range(10))
+    verdicts = [row["verdict"] for row in rows_of(ten, run(tmp_path / "b", range(2))).values()]
+    assert verdicts == ["uncertain"] * 2 + ["only in base"] * 8
+    other = rows_of(ten, run(tmp_path / "c", range(10, 11)), code=2)
+    assert [row["verdict"] for row in other.values()] == ["only in base"] * 10 + ["only in new"]
+
+
+def test_runs_that_are_not_whole_are_shown_and_left_out(tmp_path: Path) -> None:
+    base = side(tmp_path / "a", STEADY)
+    new = side(tmp_path / "b", [*STEADY, 400, 500])
+    for folder, status in zip(new[-2:], ("incomplete", "not-run"), strict=True):
+        manifest = json.loads((folder / "manifest.json").read_text())
+        (folder / "manifest.json").write_text(json.dumps({**manifest, "status": status}))
+    out, _ = compare(*base, "--", *new)
+    assert f"left out: {new[-2]} is not complete (status incomplete)" in out
+    assert f"left out: {new[-1]} was not run" in out
+    assert "5 runs of" in out
+    _, error = compare(*base, "--", *new[-2:], code=2)
+    assert "no benchmark could be compared" in error
+
+
+def test_a_folder_that_was_cut_off_is_refused(tmp_path: Path) -> None:
+    base, new = side(tmp_path / "a", [40, 41])
+    samples = new / "samples.csv"
+    samples.write_text(samples.read_text() * 2)
+    assert "samples.csv: holds 3 rows, the manifest says 1" in compare(base, new, code=2)[1]
+    samples.write_text(samples.read_text()[:-1])
+    assert "samples.csv: its last line has no line end" in compare(base, new, code=2)[1]
+    (new / "results.csv").write_text((new / "results.csv").read_text()[:-1])
+    assert "results.csv:3: the last line has no line end" in compare(base, new, code=2)[1]
+
+
+def test_old_tables_alone_are_compared(tmp_path: Path) -> None:
+    """D7: a column that one file lacks is n/a; both values of a row are in one unit."""
+    (tmp_path / "a.csv").write_text("benchmark,p50_ns\nBM,1500000000\n")
+    (tmp_path / "b.csv").write_text("new,benchmark,p50_ns,p90_ns,state_bytes\n?,BM,500000000,,7\n")
+    row = row_of(tmp_path / "a.csv", tmp_path / "b.csv")
+    assert row["ratio"] == pytest.approx(1 - 0.667, abs=5e-4)
+    assert row["base"]["state_bytes"] is None
+    out, _ = compare(tmp_path / "a.csv", tmp_path / "b.csv")
+    assert "| 1500 ms | 500.0 ms | n/a | n/a | 0.333 |" in out
+    assert "| n/a → 7 B |" in out
+
+
+def test_samples_alone_are_compared_by_their_percentiles(tmp_path: Path) -> None:
+    """D10, interpolated as everywhere in a run folder."""
+    (tmp_path / "a.csv").write_text("benchmark,step_ns\nBM,10\nBM,20\nBM,30\n")
+    (tmp_path / "b.csv").write_text("benchmark,step_ns\nBM,40\n")
+    row = row_of(tmp_path / "a.csv", tmp_path / "b.csv")
+    assert (row["base"]["p50_ns"], row["base"]["p90_ns"]) == (20, 28)
+    assert (row["new"]["p50_ns"], row["new"]["p90_ns"]) == (40, 40)
+    (tmp_path / "c.csv").write_text("benchmark,step_ns\n")
+    compare(tmp_path / "a.csv", tmp_path / "c.csv", code=2)
+
+
+def test_hard_csv_is_read_or_refused_with_its_line(tmp_path: Path) -> None:
+    """D9."""
+    good = tmp_path / "good.csv"
+    name = 'BM<int, "x|y">'
+    quoted = '"' + name.replace('"', '""') + '"'
+    good.write_text(f"benchmark,p50_ns\n{quoted},10\n")
+    out, _ = compare("--format", "csv", good, good)
+    (row,) = csv.DictReader(io.StringIO(out))
+    assert row["benchmark"] == name
+    assert row["ratio"] == "1"
+    assert row["ratio_low"] == row["base_state_bytes"] == ""
+    assert '| BM<int, "x\\|y"> |' in compare(good, good)[0]
+    bad = tmp_path / "bad.csv"
+    for text, place in (
+        ('benchmark,p50_ns\nBM,"19,260"\n', "bad.csv:2: column p50_ns"),
+        ("benchmark,p50_ns\nBM,1,5\n", "bad.csv:2: the row has 3 fields, the header 2"),
+        ("benchmark,p50_ns\nBM,1\nBM,1\n", "bad.csv:3: a row of the same benchmark"),
+        ("benchmark,p50_ns\nBM,1", "bad.csv:2: the last line has no line end"),
+        ("name,time\nBM,1\n", "bad.csv:1: is neither"),
+        ("", "bad.csv:1: the file is empty"),
+    ):
+        bad.write_text(text)
+        assert place in compare(good, bad, code=2)[1]
+
+
+def test_a_time_of_zero_has_no_ratio(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("benchmark,p50_ns\nzero,0\nBM,5\n")
+    rows = rows_of(tmp_path / "a.csv", tmp_path / "a.csv")
+    assert rows["zero"]["verdict"] == "not compared"
+    assert rows["zero"]["ratio"] is None
+    assert "zero | 0.000 ns | 0.000 ns | n/a | n/a | n/a |" in compare(
+        tmp_path / "a.csv", tmp_path / "a.csv"
+    )[0].replace("| zero", "zero")
+
+
+def google(path: Path, times: dict[str, list[tuple[float, float]]], **fields: Any) -> Path:
+    """A file of --benchmark_out: real and CPU times of the repetitions of each benchmark."""
+    rows = [
+        {"name": name, "run_name": name, "run_type": "iteration", "iterations": 10}
+        | {"real_time": real, "cpu_time": cpu, "time_unit": "ns"}
+        | fields
+        for name, repetitions in times.items()
+        for real, cpu in repetitions
+    ]
+    path.write_text(json.dumps({"context": {"num_cpus": 2}, "benchmarks": rows}))
+    return path
+
+
+def test_repetitions_are_compared_one_by_one(tmp_path: Path) -> None:
+    """D1: the changes that Google Benchmark's own compare.py prints for such files."""
+    base = google(tmp_path / "a.json", {"One": [(10, 100)], "Two": [(9, 90), (8, 86)]})
+    new = google(tmp_path / "b.json", {"One": [(9, 110)], "Two": [(10, 89), (7, 72)]})
+    rows = rows_of(base, new)
+    assert rows["One"]["repetitions"] == [
+        {"time": pytest.approx(-0.1), "cpu": pytest.approx(0.1)},
+    ]
+    assert [r["time"] for r in rows["Two"]["repetitions"]] == pytest.approx(
+        [0.1111, -0.125], abs=1e-4
+    )
+    assert rows["Two"]["u_test_time"] == pytest.approx(1.0)
+    assert rows["Two"]["u_test_cpu"] == pytest.approx(2 / 3)
+    assert any(
+        "2 and 2 repetitions of one process: unreliable" in r for r in rows["Two"]["reasons"]
+    )
+    assert {row["verdict"] for row in rows.values()} == {"uncertain"}  # one process a side
+
+
+def test_the_u_test_is_right_for_unequal_sides(tmp_path: Path) -> None:
+    """By counting: of the 10 ways to place 2 values among 5, both at one end are 2."""
+    base = google(tmp_path / "a.json", {"short": [(1, 8), (2, 7)]})
+    new = google(tmp_path / "b.json", {"short": [(3, 1), (4, 7.5), (5, 9)]})
+    row = row_of(base, new)
+    assert row["u_test_time"] == pytest.approx(0.2)
+    assert row["u_test_cpu"] == pytest.approx(1.0)
+    assert len(row["repetitions"]) == 2
+
+
+def test_a_p_value_of_zero_is_printed(tmp_path: Path) -> None:
+    """D3: times 1000 times as long, with more repetitions than a double's p-value can show."""
+    base = google(tmp_path / "a.json", {"BM": [(1 + i / 1e6, 1000) for i in range(9000)]})
+    new = google(tmp_path / "b.json", {"BM": [(1000 + i / 1e3, 1) for i in range(9000)]})
+    row = row_of(base, new)
+    assert row["repetitions"][0] == {"time": pytest.approx(999), "cpu": pytest.approx(-0.999)}
+    assert row["u_test_time"] == 0
+    assert "U test p 0.0000" in compare(base, new)[0]
+
+
+def test_units_of_google_benchmark_are_brought_together(tmp_path: Path) -> None:
+    base = google(tmp_path / "a.json", {"BM": [(1.5, 1)]}, time_unit="s")
+    new = google(tmp_path / "b.json", {"BM": [(500, 1)]}, time_unit="ms")
+    assert row_of(base, new)["ratio"] == pytest.approx(1 / 3)
+    unknown = google(tmp_path / "c.json", {"BM": [(500, 1)]}, time_unit="weeks")
+    assert 'unknown time_unit "weeks"' in compare(base, unknown, code=2)[1]
+    (tmp_path / "d.json").write_text(base.read_text()[:-5])
+    assert "d.json: is not whole JSON" in compare(base, tmp_path / "d.json", code=2)[1]
+
+
+def test_csv_of_google_benchmark_is_read_behind_its_preamble(tmp_path: Path) -> None:
+    path = tmp_path / "gb.csv"
+    header = "name,iterations,real_time,cpu_time,time_unit,error_occurred,error_message,counter\n"
+    preamble = "2026-12-01T10:00:00+00:00\nRunning x, with a comma\nRun on (2 X 2000 MHz CPU s)\n"
+    path.write_text(
+        preamble
+        + header
+        + '"BM<int, ""x"">/1",10,2.5,2,us,,,\n"BM<int, ""x"">/1",10,3.5,2,us,,,7\n'
+        '"broken",,,,,true,"why, indeed",\n'
+    )
+    rows = rows_of(path, path)
+    assert rows['BM<int, "x">/1']["base"]["p50_ns"] == 3000
+    assert rows["broken"]["verdict"] == "not compared"
+    path.write_text(preamble + header + "BM,10,2.5,2,us,,\n")
+    assert "gb.csv:5: the row has 7 fields, the header 8" in compare(path, path, code=2)[1]
+    path.write_text(preamble + header + 'BM,10,"19,260.6",2,us,,,\n')
+    assert "gb.csv:5: column real_time" in compare(path, path, code=2)[1]
+
+
+def test_usage_errors_are_one_line_and_help_has_examples(tmp_path: Path) -> None:
+    out, _ = compare("--help")
+    assert "Examples:" in out
+    assert compare("--version")[0].startswith("compare_results, stepscope ")
+    for words in ([], ["a"], ["a", "b", "c"], ["--", "b"], ["--format", "xml", "a", "b"]):
+        compare(*words, code=2)
+    assert "nowhere: there is no such file or folder" in compare("nowhere", "there", code=2)[1]
+
+
+def test_the_json_is_written_beside_the_table_for_the_report(tmp_path: Path) -> None:
+    base = side(tmp_path / "a", STEADY)
+    new = side(tmp_path / "b", [1.1 * ms for ms in STEADY])
+    path = tmp_path / "comparison.json"
+    out, _ = compare("--json", path, *base, "--", *new, code=1)
+    assert "**slower**" in out
+    from plot.comparison import concerns, read_comparison
+
+    comparison = read_comparison(path)
+    assert [row["verdict"] for row in comparison.rows] == ["slower"]
+    assert concerns(comparison, "0123abcd4567ef890123abcd4567ef890123abcd")

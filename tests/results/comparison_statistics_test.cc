@@ -1,0 +1,92 @@
+// The statistics of a comparison against published tables and counts by hand.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "results/comparison/holm.h"
+#include "results/comparison/mann_whitney.h"
+#include "results/comparison/student_t.h"
+#include "results/comparison/time_ratio.h"
+
+namespace stepscope::results {
+namespace {
+
+TEST(StudentT, CriticalValuesAreThoseOfTheTables) {
+  EXPECT_NEAR(student_t_critical(0.05, 1), 12.7062, 5e-5);
+  EXPECT_NEAR(student_t_critical(0.05, 4), 2.77645, 5e-6);
+  EXPECT_NEAR(student_t_critical(0.01, 9), 3.24984, 5e-6);
+  EXPECT_NEAR(student_t_critical(0.01, 1e6), 2.57583, 5e-5);
+  EXPECT_NEAR(student_t_two_sided(student_t_critical(0.02, 7.5), 7.5), 0.02, 1e-12);
+}
+
+TEST(StudentT, PValuesOfOneDegreeOfFreedomAreThoseOfCauchy) {
+  constexpr double kPi = 3.14159265358979323846;
+  for (const double t : {0.0, 0.1, 1.0, -1.0, 3.0, 1e6}) {
+    EXPECT_NEAR(student_t_two_sided(t, 1), 1 - 2 / kPi * std::atan(std::fabs(t)), 1e-12);
+  }
+  EXPECT_EQ(student_t_two_sided(INFINITY, 3), 0);
+}
+
+TEST(Holm, CorrectsEachByTheNumberStillOpen) {
+  const std::vector<double> p = {0.01, 0.04, 0.03, 0.005, 0.9};
+  const std::vector<double> expected = {0.04, 0.09, 0.09, 0.025, 0.9};
+  const std::vector<double> corrected = holm(p);
+  ASSERT_EQ(corrected.size(), p.size());
+  for (std::size_t i = 0; i < p.size(); ++i) EXPECT_NEAR(corrected[i], expected[i], 1e-12);
+  EXPECT_TRUE(holm({}).empty());
+}
+
+TEST(MannWhitney, CountsArrangementsOfSmallSides) {
+  const std::vector<double> low = {1, 2, 3};
+  const std::vector<double> high = {4, 5, 6};
+  EXPECT_NEAR(*mann_whitney_two_sided(low, high), 0.1, 1e-12);  // 2 of 20
+  EXPECT_NEAR(*mann_whitney_two_sided(high, low), 0.1, 1e-12);
+  EXPECT_EQ(mann_whitney_two_sided(low, std::vector<double>{1}), std::nullopt);
+  EXPECT_EQ(mann_whitney_two_sided(std::vector<double>{1, 1}, std::vector<double>{1, 1}), 1.0);
+}
+
+TEST(RatioOfRuns, IsWelchsTestOnLogarithms) {
+  // ln: 0, 2, 4 against 5, 6, 10; variances 4 and 7; error sqrt(11 / 3), t = 5 / 1.91485.
+  const auto exp_of = [](std::vector<double> values) {
+    for (double& value : values) value = std::exp(value);
+    return values;
+  };
+  const TimeRatio ratio = ratio_of_runs(exp_of({0, 2, 4}), exp_of({5, 6, 10}));
+  EXPECT_NEAR(std::log(ratio.ratio), 5, 1e-12);
+  const double error = std::sqrt(11.0 / 3);
+  const double freedom = (11.0 / 3) * (11.0 / 3) / (16.0 / 9 / 2 + 49.0 / 9 / 2);
+  EXPECT_NEAR(*ratio.p_value, student_t_two_sided(5 / error, freedom), 1e-12);
+  EXPECT_NEAR(std::log(*ratio.low), 5 - error * student_t_critical(kAlpha, freedom), 1e-9);
+  EXPECT_NEAR(std::log(*ratio.high), 5 + error * student_t_critical(kAlpha, freedom), 1e-9);
+  EXPECT_NEAR(*ratio.spread, std::sqrt(5.5), 1e-12);
+}
+
+TEST(RatioOfRuns, HasNoIntervalWithoutASpread) {
+  const TimeRatio one = ratio_of_runs(std::vector<double>{10}, std::vector<double>{20, 21});
+  EXPECT_FALSE(one.low || one.high || one.p_value || one.spread);
+  const TimeRatio equal = ratio_of_runs(std::vector<double>{5, 5}, std::vector<double>{5, 5});
+  EXPECT_EQ(equal.p_value, 1);
+  EXPECT_EQ(equal.ratio, 1);
+}
+
+TEST(RatioOfPairs, TakesOutWhatBothOfAPairSaw) {
+  const std::vector<double> base = {10, 100, 1000};
+  const std::vector<double> fresh = {11, 111, 1090};
+  const TimeRatio pairs = ratio_of_pairs(base, fresh);
+  EXPECT_NEAR(pairs.ratio, 1.1, 1e-3);
+  EXPECT_LT(*pairs.p_value, 0.01);
+  EXPECT_GT(*ratio_of_runs(base, fresh).p_value, 0.9);
+}
+
+TEST(RunsNeeded, FallWithTheEffectAndRiseWithTheSpread) {
+  // Normal approximation for many runs: 2 (2.5758 + 0.8416)^2 s^2 / effect^2 = 233.6 for a tenth.
+  EXPECT_NEAR(static_cast<double>(*runs_needed(0.1, 0.1 / std::sqrt(10.0), 1, false)), 235, 2);
+  EXPECT_NEAR(static_cast<double>(*runs_needed(0.1, 0.1 / std::sqrt(10.0), 1, true)), 120, 3);
+  EXPECT_GT(*runs_needed(0.1, 0.05, 20, false), *runs_needed(0.1, 0.05, 1, false));
+  EXPECT_EQ(runs_needed(1, 1e-6, 1, false), std::nullopt);
+  EXPECT_EQ(runs_needed(0, 0.1, 1, true), 2);
+}
+
+}  // namespace
+}  // namespace stepscope::results
