@@ -85,7 +85,7 @@ TimeRatio ratio_of_pairs(std::span<const double> base_ns, std::span<const double
 std::optional<std::int64_t> runs_needed(double spread, double effect, std::int64_t benchmarks,
                                         bool paired) {
   constexpr std::int64_t kMost = 10'000;
-  constexpr double kTailOfMissed = 0.2;  // one-sided, so twice that of two sides
+  constexpr double kTailOfMissed = 0.1;  // one-sided, so twice that of two sides
   // The strictest step of Holm's correction: the first.
   const double alpha = kAlpha / static_cast<double>(benchmarks);
   const auto enough = [&](std::int64_t runs) {

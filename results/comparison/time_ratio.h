@@ -37,7 +37,8 @@ TimeRatio ratio_of_runs(std::span<const double> base_ns, std::span<const double>
 TimeRatio ratio_of_pairs(std::span<const double> base_ns, std::span<const double> new_ns);
 
 /// Runs a side (pairs where `paired`) with which a change by the factor exp(`effect`), effect > 0,
-/// is found with a probability of 80 % among `benchmarks` tested together; nothing above 10,000.
+/// is found with a probability of 90 % among `benchmarks` tested together; nothing above 10,000.
+/// A spread that is itself known from few runs only makes about 80 % of it.
 std::optional<std::int64_t> runs_needed(double spread, double effect, std::int64_t benchmarks,
                                         bool paired);
 

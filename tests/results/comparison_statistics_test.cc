@@ -80,9 +80,9 @@ TEST(RatioOfPairs, TakesOutWhatBothOfAPairSaw) {
 }
 
 TEST(RunsNeeded, FallWithTheEffectAndRiseWithTheSpread) {
-  // Normal approximation for many runs: 2 (2.5758 + 0.8416)^2 s^2 / effect^2 = 233.6 for a tenth.
-  EXPECT_NEAR(static_cast<double>(*runs_needed(0.1, 0.1 / std::sqrt(10.0), 1, false)), 235, 2);
-  EXPECT_NEAR(static_cast<double>(*runs_needed(0.1, 0.1 / std::sqrt(10.0), 1, true)), 120, 3);
+  // Normal approximation for many runs: 2 (2.5758 + 1.2816)^2 s^2 / effect^2 = 297.6.
+  EXPECT_NEAR(static_cast<double>(*runs_needed(0.1, 0.1 / std::sqrt(10.0), 1, false)), 299, 3);
+  EXPECT_NEAR(static_cast<double>(*runs_needed(0.1, 0.1 / std::sqrt(10.0), 1, true)), 152, 4);
   EXPECT_GT(*runs_needed(0.1, 0.05, 20, false), *runs_needed(0.1, 0.05, 1, false));
   EXPECT_EQ(runs_needed(1, 1e-6, 1, false), std::nullopt);
   EXPECT_EQ(runs_needed(0, 0.1, 1, true), 2);
