@@ -1,0 +1,185 @@
+// What the verdicts are worth on real launches, for test_comparison_calibration.py.
+// Usage: calibrate_comparison LAUNCHES PAIRS DRAWS; both files are CSV with the columns run, side
+// (a or b, of pairs), benchmark and p50_ns, in order of time. Prints JSON: shares of DRAWS draws.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/parse.h"
+#include "core/program.h"
+#include "results/comparison/compare.h"
+#include "results/csv.h"
+
+namespace stepscope::results {
+namespace {
+
+using Runs = std::vector<MeasuredRun>;
+
+/// The runs of one side, in order of time.
+Runs read_side(const CsvTable& table, const std::string& side) {
+  Runs runs;
+  std::string last;
+  for (const CsvRow& row : table.rows) {
+    if (row.fields[table.column("side")] != side) continue;
+    const std::string& run = row.fields[table.column("run")];
+    if (runs.empty() || run != last) runs.emplace_back();
+    last = run;
+    BenchmarkRun& benchmark =
+        find_or_add_benchmark(runs.back(), row.fields[table.column("benchmark")]);
+    benchmark.p50_ns = table.number(row, table.column("p50_ns"));
+  }
+  return runs;
+}
+
+/// `count` different positions below `size`, the same on every machine.
+std::vector<std::size_t> draw(std::mt19937_64& random, std::size_t size, std::size_t count) {
+  std::vector<std::size_t> all(size);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  for (std::size_t i = 0; i < count; ++i) std::swap(all[i], all[i + random() % (size - i)]);
+  all.resize(count);
+  return all;
+}
+
+Runs pick(const Runs& pool, const std::vector<std::size_t>& positions, double factor = 1) {
+  Runs runs;
+  for (const std::size_t position : positions) {
+    runs.push_back(pool[position]);
+    for (BenchmarkRun& benchmark : runs.back().benchmarks) *benchmark.p50_ns *= factor;
+  }
+  return runs;
+}
+
+/// Counts over draws: comparisons with a regression, and benchmarks that were found slower.
+struct Tally {
+  std::int64_t draws = 0;
+  std::int64_t with_regression = 0;
+  std::int64_t benchmarks = 0;
+  std::int64_t slower = 0;
+
+  void add(const Comparison& comparison) {
+    ++draws;
+    with_regression += comparison.regressions() > 0 ? 1 : 0;
+    for (const ComparedBenchmark& row : comparison.benchmarks) {
+      ++benchmarks;
+      slower += row.time_verdict == Verdict::slower ? 1 : 0;
+    }
+  }
+  double regressions() const {
+    return static_cast<double>(with_regression) / static_cast<double>(draws);
+  }
+  double found() const { return static_cast<double>(slower) / static_cast<double>(benchmarks); }
+};
+
+enum class Order : std::uint8_t { random, alternating, one_after_the_other };
+
+/// `count` launches a side of one pool; `factor` slows the new side down.
+Tally of_launches(const Runs& pool, Order order, std::size_t count, std::int64_t draws,
+                  double factor) {
+  std::mt19937_64 random(count);
+  Tally tally;
+  for (std::int64_t i = 0; i < draws; ++i) {
+    std::vector<std::size_t> all;
+    if (order == Order::random) {
+      all = draw(random, pool.size(), 2 * count);
+    } else {
+      all.resize(2 * count);
+      std::iota(all.begin(), all.end(), random() % (pool.size() - 2 * count + 1));
+    }
+    std::vector<std::size_t> base;
+    std::vector<std::size_t> fresh;
+    for (std::size_t k = 0; k < all.size(); ++k) {
+      const bool first = order == Order::alternating ? k % 2 == 0 : k < count;
+      (first ? base : fresh).push_back(all[k]);
+    }
+    tally.add(compare(pick(pool, base), pick(pool, fresh, factor), {}));
+  }
+  return tally;
+}
+
+Tally of_pairs(const Runs& a, const Runs& b, std::size_t count, std::int64_t draws, double factor) {
+  std::mt19937_64 random(count);
+  CompareOptions options;
+  options.paired = true;
+  Tally tally;
+  for (std::int64_t i = 0; i < draws; ++i) {
+    const auto positions = draw(random, a.size(), count);
+    // Either side may be the new one.
+    const bool swapped = random() % 2 == 0;
+    tally.add(compare(pick(swapped ? b : a, positions), pick(swapped ? a : b, positions, factor),
+                      options));
+  }
+  return tally;
+}
+
+/// How often a benchmark that is slower by 10 % is found with as many runs as ten runs a side said
+/// that it takes.
+nlohmann::json of_statement(const Runs& pool, std::int64_t draws) {
+  constexpr std::size_t kPilot = 10;
+  std::mt19937_64 random(1);
+  std::int64_t asked = 0;
+  std::int64_t found = 0;
+  std::int64_t runs = 0;
+  for (std::int64_t i = 0; i < draws; ++i) {
+    const auto pilot = draw(random, pool.size(), 2 * kPilot);
+    const std::vector<std::size_t> first(pilot.begin(), pilot.begin() + kPilot);
+    const std::vector<std::size_t> second(pilot.begin() + kPilot, pilot.end());
+    const Comparison said = compare(pick(pool, first), pick(pool, second), {});
+    for (std::size_t k = 0; k < said.benchmarks.size(); ++k) {
+      const auto count = static_cast<std::size_t>(said.benchmarks[k].runs_for_10_percent.value());
+      if (2 * count > pool.size()) throw Error("a statement exceeds the pool");
+      const auto all = draw(random, pool.size(), 2 * count);
+      const auto middle = all.begin() + static_cast<std::ptrdiff_t>(count);
+      const Comparison done =
+          compare(pick(pool, {all.begin(), middle}), pick(pool, {middle, all.end()}, 1.1), {});
+      ++asked;
+      runs += static_cast<std::int64_t>(count);
+      found += done.benchmarks[k].time_verdict == Verdict::slower ? 1 : 0;
+    }
+  }
+  return {{"found", static_cast<double>(found) / static_cast<double>(asked)},
+          {"mean_runs_a_side", static_cast<double>(runs) / static_cast<double>(asked)}};
+}
+
+int calibrate(const std::vector<std::string>& words) {
+  if (words.size() != 4) throw Error("give LAUNCHES PAIRS DRAWS");
+  const CsvTable launches = read_csv(words[1]);
+  const CsvTable pairs = read_csv(words[2]);
+  const std::int64_t draws = parse_int("DRAWS", words[3], 1, 1'000'000);
+  const Runs pool = read_side(launches, "");
+  const Runs a = read_side(pairs, "a");
+  const Runs b = read_side(pairs, "b");
+  nlohmann::json json = {{"launches", pool.size()}, {"pairs", a.size()}};
+  for (const std::size_t count : std::to_array<std::size_t>({3, 5, 10, 20})) {
+    const std::string runs = std::to_string(count);
+    const auto launched = [&](Order order, double factor) {
+      return of_launches(pool, order, count, draws, factor);
+    };
+    json["false"]["launches at random"][runs] = launched(Order::random, 1).regressions();
+    json["false"]["launches alternating"][runs] = launched(Order::alternating, 1).regressions();
+    json["false"]["launches one side after the other"][runs] =
+        launched(Order::one_after_the_other, 1).regressions();
+    json["false"]["pairs"][runs] = of_pairs(a, b, count, draws, 1).regressions();
+    json["found 5 %"]["launches at random"][runs] = launched(Order::random, 1.05).found();
+    json["found 10 %"]["launches at random"][runs] = launched(Order::random, 1.1).found();
+    json["found 5 %"]["pairs"][runs] = of_pairs(a, b, count, draws, 1.05).found();
+  }
+  json["stated runs for 10 %"] = of_statement(pool, draws);
+  std::printf("%s\n", json.dump(2).c_str());
+  return kFine;
+}
+
+}  // namespace
+}  // namespace stepscope::results
+
+int main(int argc, char** argv) {
+  return stepscope::run_program("calibrate_comparison",
+                                [&] { return stepscope::results::calibrate({argv, argv + argc}); });
+}
