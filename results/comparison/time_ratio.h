@@ -38,7 +38,7 @@ TimeRatio ratio_of_pairs(std::span<const double> base_ns, std::span<const double
 
 /// Runs a side (pairs where `paired`) with which a change by the factor exp(`effect`), effect > 0,
 /// is found with a probability of 90 % among `benchmarks` tested together; nothing above 10,000.
-/// A spread that is itself known from few runs only makes about 80 % of it.
+/// A spread that is itself known from ten runs a side makes about 75 % of it.
 std::optional<std::int64_t> runs_needed(double spread, double effect, std::int64_t benchmarks,
                                         bool paired);
 
