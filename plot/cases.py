@@ -40,6 +40,7 @@ class Case:
 # What may tell two cases of one optimizer apart, in the order of the benchmark's name.
 TELLING = (
     "subject",
+    "adapter",
     "topology",
     "wrapping",
     "replicas",

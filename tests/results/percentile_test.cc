@@ -83,6 +83,7 @@ TEST(Percentile, IsTheWholeNumberNearestToNumPys) {
     const int percent = one.at("percent").get<int>();
     const std::optional<std::int64_t> value = percentile(samples, percent);
     ASSERT_TRUE(value.has_value());
+    EXPECT_EQ(*value, one.at("whole").get<std::int64_t>());  // the same as results/percentile.py
     // Samples stay below 2^40, where NumPy's doubles err by less than 0.001.
     EXPECT_LE(std::abs(static_cast<double>(*value) - one.at("numpy").get<double>()), 0.501)
         << "n = " << samples.size() << ", percent = " << percent;
