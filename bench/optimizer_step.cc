@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "bench/benchmark_flags.h"
+#include "bench/contract_report.h"
 #include "bench/memory_guard.h"
 #include "bench/step_fixture.h"
 #include "bench/step_options.h"
@@ -68,6 +69,7 @@ std::string agreement(const StepOptions& options, const Model& model) {
   text += "replicas=" + std::to_string(options.replicas) + "\n";
   text += "steps=" + std::to_string(options.steps) + "\n";
   text += "warmup=" + std::to_string(options.warmup_steps) + "\n";
+  text += "trace=" + std::to_string(options.trace_steps) + "\n";
   text += "device=" + std::string(topologies::device_name(options.device)) + "\n";
   for (const std::string& flag : options.benchmark_flags) {
     if (!flag.starts_with("--benchmark_out")) text += "flag=" + flag + "\n";
@@ -192,11 +194,16 @@ int measure(const StepOptions& options, const std::vector<std::string>& command)
                 "check --benchmark_filter; --benchmark_list_tests lists the names");
   }
   topologies::together(*communicator, [&] {
+    if (!root || options.trace_steps == 0) return;
+    write_contracts(folder->working_path() / "contracts.json", session.completed);
+    if (!has_flag(options.benchmark_flags, "benchmark_format")) print_contracts(session.completed);
+  });
+  topologies::together(*communicator, [&] {
     if (root) std::printf("%s\n", folder->finish().c_str());
   });
   const bool failed = std::any_of(session.completed.begin(), session.completed.end(),
                                   [](const CaseResult& result) { return !result.failure.empty(); });
-  return failed ? kCheckFailed : kFine;
+  return failed || any_broken(session.completed) ? kCheckFailed : kFine;
 }
 
 /// A lone rank's failure before the ranks have met is reported by that rank alone; afterwards every

@@ -9,6 +9,7 @@
 
 #include "bench/resident_memory.h"
 #include "bench/result_rows.h"
+#include "bench/step_trace.h"
 #include "core/error.h"
 #include "results/percentile.h"
 #include "topologies/step_check.h"
@@ -74,11 +75,20 @@ class StepFixture {
                                    communicator.rank(), session_.threads));
     if (result_.failure.empty()) result_.samples = timer_.gather(communicator);
     find_savings();
+    if (result_.failure.empty() && session_.options.trace_steps > 0) trace();
     session_.completed.push_back(std::move(result_));
     return session_.completed.back();
   }
 
  private:
+  /// Behind all figures, so that recording is in none of them.
+  void trace() {
+    std::string name = result_.benchmark;
+    std::replace(name.begin(), name.end(), '/', '.');
+    if (result_.repetition > 0) name += ".repetition" + std::to_string(result_.repetition);
+    result_.contracts = trace_case(session_, step_case_, plan_, std::move(optimizer_), name);
+  }
+
   void find_savings() {
     result_.savings.resize(result_.ranks.size());
     for (const CaseResult& earlier : session_.completed) {

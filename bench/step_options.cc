@@ -27,7 +27,7 @@ Rank, world size and address come from RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR
 Google Benchmark's --benchmark_filter, --benchmark_repetitions, --benchmark_list_tests, --benchmark_format,
 --benchmark_out and --benchmark_out_format are handed on; those that would let ranks lose step are refused.
 A table goes to stdout, and the run folder's path as its last line; messages go to stderr.
-Exit code: 0 measured and checked, 1 a case differs from its reference, 2 could not run.)";
+Exit code: 0 measured and checked, 1 a case differs from its reference or breaks a contract, 2 could not run.)";
 
 /// An option that only one topology reads is an error where that topology is not asked for.
 void require_topology(const StepOptions& options, Topology topology, const std::string& option,
@@ -73,11 +73,14 @@ std::optional<StepOptions> parse_step_options(int argc, const char* const* argv)
   auto* wrap = app.add_option(
       "--wrap", options.wrap,
       "units of fsdp1: per-parameter, per-module (default), whole-model, or a .json list of units");
-  std::string replicas, steps, warmup, threads, min_8bit_size, learning_rate, weight_decay;
+  std::string replicas, steps, warmup, trace, threads, min_8bit_size, learning_rate, weight_decay;
   app.add_option("--replicas", replicas, "copies that hsdp keeps; ranks = replicas x shards");
   app.add_option("--device", device, "cpu or cuda");
   app.add_option("--steps", steps, "timed steps (default 100; 20 with --quick)");
   app.add_option("--warmup", warmup, "steps before them (default 10; 3 with --quick)");
+  app.add_option("--trace", trace,
+                 "steps recorded after the timed ones, to judge the contracts (default 3; none on "
+                 "cuda)");
   app.add_option("--threads", threads, "threads a rank (default: cores / ranks of this host)");
   app.add_option("--min-8bit-size", min_8bit_size,
                  "parameters below this many elements keep FP32 state (default 4096)");
@@ -121,6 +124,13 @@ std::optional<StepOptions> parse_step_options(int argc, const char* const* argv)
   constexpr std::int64_t kMost = 10'000'000;
   options.steps = whole_number("--steps", steps, options.quick ? 20 : 100, 1, kMost);
   options.warmup_steps = whole_number("--warmup", warmup, options.quick ? 3 : 10, 0, kMost);
+  const bool cpu = options.device == topologies::Device::cpu;
+  constexpr std::int64_t kMostTraced = 10'000;
+  options.trace_steps = whole_number("--trace", trace, cpu ? 3 : 0, 0, kMostTraced);
+  if (!cpu && options.trace_steps > 0) {
+    throw Error("--trace records steps on the CPU only",
+                "trace a GPU with nsys profile, and give its export to trace_check");
+  }
   options.threads = whole_number("--threads", threads, 0, 1, kernels::ThreadPool::kMaxThreads);
   options.replicas = whole_number("--replicas", replicas, 1, 1, kMost);
   options.min_8bit_size =

@@ -32,7 +32,8 @@ struct StepOptions {
   topologies::Device device = topologies::Device::cpu;
   std::int64_t steps = 100;
   std::int64_t warmup_steps = 10;
-  std::int64_t threads = 0;  ///< threads a rank; 0: usable cores / ranks of this host
+  std::int64_t trace_steps = 3;  ///< recorded after the timed ones; 0: none
+  std::int64_t threads = 0;      ///< threads a rank; 0: usable cores / ranks of this host
   std::int64_t min_8bit_size = topologies::kMin8bitSize;
   std::optional<double> learning_rate;  ///< where not given: the optimizer's default
   std::optional<double> weight_decay;   ///< likewise

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,13 @@
 
 namespace stepscope::bench {
 
+/// What the recorded steps of one rank in one case show.
+struct RankContracts {
+  std::string status = {};               ///< the worst: "ok", "broken" or "unverified"
+  std::string trace = {};                ///< file within the run folder, or why there is none
+  nlohmann::ordered_json verdicts = {};  ///< a list, as verdict_json.h writes them
+};
+
 /// One case, measured once.
 struct CaseResult {
   StepCase step_case;
@@ -31,6 +39,7 @@ struct CaseResult {
   std::vector<RankFigures> ranks;  ///< by rank
   StepSamples samples;
   std::vector<std::optional<double>> savings;  ///< by rank, against FP32 AdamW of the same run
+  std::vector<RankContracts> contracts;        ///< by rank; none where nothing was recorded
 };
 
 struct StepSession {

@@ -1,5 +1,8 @@
 #include "topologies/native_optimizer.h"
 
+#include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
+
 #include <cstring>
 #include <optional>
 #include <vector>
@@ -23,6 +26,7 @@ class NativeCpuOptimizer final : public ShardedOptimizer {
         block_params_(storage_.block_params()),
         block_grads_(storage_.block_grads()) {
     for (const OwnedShard& shard : storage_.shards()) table_.push_back(shard.tensors);
+    for (const ShardTensorSet& set : storage_.tensor_sets()) params_.emplace_back(set.param);
     if (config.state_policy != StatePolicy::original || !asks_8bit(config.optimizer)) return;
     const auto cut = static_cast<std::int64_t>(storage_.borders().blocks.size());
     // Where no border of any rank cuts a block there is nothing to exchange, and all ranks know it.
@@ -41,6 +45,12 @@ class NativeCpuOptimizer final : public ShardedOptimizer {
         std::memcpy(own.block_grad, own.grad, own.bytes);
       }
       exchange_->run(communicator_, block_grads_);
+    }
+    // For whoever records libtorch's operators: the n of every tensor that is stepped.
+    at::RecordFunction report(at::RecordScope::FUNCTION);
+    if (report.isActive() && !params_.empty()) {
+      report.before(step_name(config_.optimizer),
+                    c10::ArrayRef<const c10::IValue>(params_.data(), params_.size()));
     }
     kernels::step_cpu(pool_, algorithm(config_.optimizer), config_.hyperparameters, table_);
     for (const OwnPart& own : storage_.own_parts()) {
@@ -73,11 +83,24 @@ class NativeCpuOptimizer final : public ShardedOptimizer {
     exchange_->run(communicator_, block_params_);
   }
 
+  static const char* step_name(Optimizer optimizer) {
+    switch (optimizer) {
+      case Optimizer::AdamW8bit:
+        return "stepscope::adamw8bit_step";
+      case Optimizer::Lion8bit:
+        return "stepscope::lion8bit_step";
+      case Optimizer::AdamW:
+        return "stepscope::adamw_step";
+    }
+    return "stepscope::unknown_step";
+  }
+
   ShardStorage storage_;
   StepConfig config_;
   Communicator& communicator_;
   kernels::ThreadPool pool_;
   std::vector<kernels::ShardTensors> table_;  ///< what the kernels take: contiguous, one a piece
+  std::vector<c10::IValue> params_;           ///< of every piece, as reported
   std::vector<std::byte*> block_params_, block_grads_;  ///< copies of cut blocks
   std::optional<BorderExchange> exchange_;              ///< only where some border cuts a block
 };

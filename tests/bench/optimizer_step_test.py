@@ -613,3 +613,86 @@ def test_it_runs_under_torchrun(tmp_path):
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines()[-1] == str(tmp_path / "run")
     assert len(rows(tmp_path / "run")) == 12
+
+
+def verdicts(folder: Path) -> list[dict]:
+    document = json.loads((folder / "contracts.json").read_bytes())
+    return [verdict for case in document["cases"] for verdict in case["verdicts"]]
+
+
+def test_all_contracts_hold_for_every_case_and_rank(quick_run):
+    assert {row["contract"] for row in rows(quick_run)} == {"ok"}
+    found = verdicts(quick_run)
+    assert {verdict["status"] for verdict in found} == {"ok"}
+    assert {(verdict["contract"], verdict["rank"]) for verdict in found} == {
+        (contract, rank)
+        for contract in (
+            "local-n",
+            "no-all-gather",
+            "no-collectives",
+            "no-host-device-copies",
+            "no-extra-launches",
+            "complete-trace",
+        )
+        for rank in (0, 1)
+    }
+    assert {verdict["step"] for verdict in found if "step" in verdict} == {
+        "step 0",
+        "step 1",
+        "step 2",
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--topology", "ddp"],
+        ["--topology", "fsdp1", "--wrap", "whole-model"],
+        ["--topology", "hsdp", "--replicas", "2", "--state-policy", "local"],
+    ],
+)
+def test_contracts_hold_in_every_topology(tmp_path, arguments):
+    # 5 rows of 1000 are uneven, and the second rank owns none of the bias.
+    model = write_model(tmp_path / "m.json", parameter("a", 5, 1000), parameter("b", 1))
+    folder = measure(tmp_path, model, "--trace", "2", *arguments)
+    assert {row["contract"] for row in rows(folder)} == {"ok"}
+    assert {verdict["status"] for verdict in verdicts(folder)} == {"ok"}
+
+
+def test_the_recorded_traces_keep_the_plan_of_plan_state(tmp_path):
+    model = write_model(tmp_path / "m.json", parameter("a", 5, 1000), parameter("b", 1))
+    case = ("--optimizer", "AdamW8bit", "--dtype", "fp32", "--state-policy", "original")
+    folder = measure(tmp_path, model, *case)
+    plan = tmp_path / "plan.json"
+    words = [BIN / "plan_state", "--model", model, "--world-size", "2", "--plan-out", plan]
+    words += ["--state-policy", "original"]
+    subprocess.run(words, check=True, timeout=60, capture_output=True)
+    traces = sorted((folder / "traces").iterdir())
+    assert len(traces) == 2
+    check = [BIN / "trace_check", *traces, "--contract", "local-n", "--plan"]
+    done = subprocess.run([*check, plan], timeout=60, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    # The same steps held to the plan of another policy, which has no cut blocks.
+    words[-1] = "global"
+    subprocess.run(words, check=True, timeout=60, capture_output=True)
+    done = subprocess.run([*check, plan], timeout=60, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "local-n: rank 0, step 0: n = " in done.stdout
+
+
+def test_an_exchange_on_gloos_own_thread_is_not_verified(tmp_path):
+    model = write_model(tmp_path / "m.json", parameter("a", 5, 1000))
+    case = ("--optimizer", "AdamW8bit", "--dtype", "fp32", "--state-policy", "original")
+    found = verdicts(measure(tmp_path, model, *case))
+    doubtful = [v for v in found if v["status"] != "ok"]
+    assert {v["contract"] for v in doubtful} == {"no-all-gather", "no-collectives"}
+    assert {v["status"] for v in doubtful} == {"unverified"}
+    assert {v["events"][0]["name"] for v in doubtful} == {"gloo:all_to_all"}
+
+
+def test_without_recorded_steps_contracts_stay_unverified(tmp_path):
+    model = write_model(tmp_path / "m.json", parameter("a", 5, 1000))
+    folder = measure(tmp_path, model, "--trace", "0")
+    assert {row["contract"] for row in rows(folder)} == {"unverified"}
+    assert not (folder / "traces").exists()
+    assert not (folder / "contracts.json").exists()

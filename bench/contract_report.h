@@ -1,0 +1,27 @@
+#pragma once
+
+/// Purpose: the contracts of all cases of a run: contracts.json of the run folder, and the table
+/// that a run ends with.
+///
+/// Usage:
+///     write_contracts(folder / "contracts.json", session.completed);
+///     print_contracts(session.completed);
+
+#include <filesystem>
+#include <vector>
+
+#include "bench/step_session.h"
+
+namespace stepscope::bench {
+
+/// {"schema_version", "cases": [{"benchmark", "repetition", "traces": by rank, "verdicts"}]}, with
+/// the verdicts of verdict_json.h. Throws Error where it cannot be written.
+void write_contracts(const std::filesystem::path& path, const std::vector<CaseResult>& results);
+
+/// A line a contract, over all cases, ranks and steps, and the first reason where it does not hold.
+void print_contracts(const std::vector<CaseResult>& results);
+
+/// Whether any contract of any case is broken.
+bool any_broken(const std::vector<CaseResult>& results);
+
+}  // namespace stepscope::bench
