@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -196,10 +197,10 @@ std::int64_t count_rows(const fs::path& path) {
   bool quoted = false;
   while (!quoted &&
          (in.read(buffer.data(), static_cast<std::streamsize>(buffer.size())), in.gcount() > 0)) {
-    const auto end = buffer.begin() + in.gcount();
-    lines += std::count(buffer.begin(), end, '\n');
-    quoted = std::find(buffer.begin(), end, '"') != end;
-    last = *(end - 1);
+    const auto size = static_cast<std::size_t>(in.gcount());
+    lines += std::count(buffer.data(), buffer.data() + size, '\n');
+    quoted = std::memchr(buffer.data(), '"', size) != nullptr;
+    last = buffer[size - 1];
   }
   if (quoted) {
     CsvStream stream(path);

@@ -229,6 +229,14 @@ def test_a_folder_that_was_cut_off_is_refused(tmp_path: Path) -> None:
     assert "results.csv:3: the last line has no line end" in compare(base, new, code=2)[1]
 
 
+def test_rows_are_counted_through_quoted_line_breaks(tmp_path: Path) -> None:
+    base, new = side(tmp_path / "a", [40, 41], model='a "model",\nof two lines')
+    assert row_of(base, new)["verdict"] == "uncertain"
+    samples = new / "samples.csv"
+    samples.write_text(samples.read_text().rpartition("1,")[0])
+    assert "samples.csv" in compare(base, new, code=2)[1]
+
+
 def test_old_tables_alone_are_compared(tmp_path: Path) -> None:
     """D7: a column that one file lacks is n/a; both values of a row are in one unit."""
     (tmp_path / "a.csv").write_text("benchmark,p50_ns\nBM,1500000000\n")
