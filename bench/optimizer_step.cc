@@ -22,6 +22,7 @@
 #include "bench/step_options.h"
 #include "bench/step_report.h"
 #include "bench/step_session.h"
+#include "bench/straggler_report.h"
 #include "bench/usable_cores.h"
 #include "core/error.h"
 #include "core/program.h"
@@ -193,6 +194,11 @@ int measure(const StepOptions& options, const std::vector<std::string>& command)
     throw Error("no case was measured",
                 "check --benchmark_filter; --benchmark_list_tests lists the names");
   }
+  topologies::together(*communicator, [&] {
+    if (root && !has_flag(options.benchmark_flags, "benchmark_format")) {
+      print_stragglers(session.completed);
+    }
+  });
   topologies::together(*communicator, [&] {
     if (!root || options.trace_steps == 0) return;
     write_contracts(folder->working_path() / "contracts.json", session.completed);

@@ -73,6 +73,7 @@ void write_rows(results::RunFolder& folder, const StepSession& session, const Ca
         .set("step", static_cast<std::int64_t>(step))
         .set("step_ns", result.samples.step_ns[step])
         .set("slowest_rank", result.samples.slowest_rank[step])
+        .set("middle_rank_ns", result.samples.middle_rank_ns[step])
         .set("start_ns", result.samples.start_ns[step]);
     folder.add_sample(row);
   }

@@ -1,5 +1,6 @@
 #include "bench/step_samples.h"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace stepscope::bench {
@@ -29,13 +30,15 @@ StepSamples StepTimer::gather(topologies::Communicator& communicator) const {
   const auto all = communicator.all_gather(own_ns_);
   const auto steps = own_ns_.size();
   const auto world_size = static_cast<std::size_t>(communicator.world_size());
+  std::vector<std::int64_t> by_rank(world_size);
   for (std::size_t step = 0; step < steps; ++step) {
-    std::size_t slowest = 0;
-    for (std::size_t rank = 1; rank < world_size; ++rank) {
-      if (all[rank * steps + step] > all[slowest * steps + step]) slowest = rank;
-    }
-    samples.step_ns.push_back(all[slowest * steps + step]);
-    samples.slowest_rank.push_back(static_cast<std::int64_t>(slowest));
+    for (std::size_t rank = 0; rank < world_size; ++rank) by_rank[rank] = all[rank * steps + step];
+    const auto slowest = std::ranges::max_element(by_rank);
+    samples.step_ns.push_back(*slowest);
+    samples.slowest_rank.push_back(slowest - by_rank.begin());
+    const auto middle = by_rank.begin() + static_cast<std::ptrdiff_t>((world_size - 1) / 2);
+    std::ranges::nth_element(by_rank, middle);
+    samples.middle_rank_ns.push_back(*middle);
   }
   // Start times are rank 0's on every rank: the clocks of two hosts need not agree.
   const auto starts = communicator.all_gather(start_ns_);

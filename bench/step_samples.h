@@ -18,9 +18,10 @@
 namespace stepscope::bench {
 
 struct StepSamples {
-  std::vector<std::int64_t> step_ns;       ///< max over ranks
-  std::vector<std::int64_t> slowest_rank;  ///< the lowest one where several were
-  std::vector<std::int64_t> start_ns;      ///< since the first step's, by rank 0's clock
+  std::vector<std::int64_t> step_ns;         ///< max over ranks
+  std::vector<std::int64_t> slowest_rank;    ///< the lowest one where several were
+  std::vector<std::int64_t> middle_rank_ns;  ///< median over ranks, of two the lower
+  std::vector<std::int64_t> start_ns;        ///< since the first step's, by rank 0's clock
 };
 
 class StepTimer {

@@ -76,6 +76,7 @@ void write_train_rows(results::RunFolder& folder, const TrainSetting& setting,
         .set("step", static_cast<std::int64_t>(step))
         .set("step_ns", samples.step_ns[step])
         .set("slowest_rank", samples.slowest_rank[step])
+        .set("middle_rank_ns", samples.middle_rank_ns[step])
         .set("start_ns", samples.start_ns[step])
         .set("loss", finite(result.losses[step]));
     folder.add_sample(row);

@@ -15,7 +15,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from plot import report_comparison, report_numbers, report_origin, report_pictures, report_verdict
+from plot import (
+    report_comparison,
+    report_numbers,
+    report_origin,
+    report_pictures,
+    report_stragglers,
+    report_verdict,
+)
 from plot.cases import run_facts, run_title
 from plot.comparison import Comparison, read_comparison
 from plot.markup import Html, tag
@@ -39,6 +46,9 @@ def page(runs: Sequence[RunFolder], comparison: Comparison | None, progress: Pro
         pictures = report_pictures.section(runs, names, comparison, progress)
         sections.append(("numbers", "Numbers", report_numbers.section(runs, names)))
         sections.append(("pictures", "Pictures", pictures))
+    stragglers = report_stragglers.section(runs, names)
+    if stragglers:
+        sections.append(("stragglers", "Stragglers", stragglers))
     where = "Where the figures come from" if filled else "What is known of the run"
     sections.append(("origin", where, report_origin.identities(runs, names)))
     if filled:

@@ -106,6 +106,28 @@ def test_shares_of_the_slowest_rank_add_up_to_one(quick_run):
     assert all(abs(total - 1) < 1e-9 for total in shares.values())
 
 
+def test_a_rank_that_has_all_the_work_is_named_as_the_straggler(tmp_path):
+    # fsdp2 cuts by rows: the one row is rank 0's, three ranks step nothing.
+    model = write_model(tmp_path / "m.json", parameter("a", 1, 1 << 21))
+    folder = tmp_path / "run"
+    words = ["--model", model, "--steps", "25", "--warmup", "2", "--threads", "1"]
+    words += ["--benchmark_filter=Lion8bit.*fp32", "--out", str(folder)]
+    ended = run(words, world_size=4)
+    assert [e.code for e in ended] == [0] * 4, [e.err for e in ended]
+    samples = rows(folder, "samples.csv")
+    mine = [s for s in samples if s["slowest_rank"] == "0"]
+    assert len(mine) > len(samples) / 2
+    assert all(int(s["middle_rank_ns"]) <= int(s["step_ns"]) for s in samples)
+    leads = [int(s["step_ns"]) - int(s["middle_rank_ns"]) for s in mine]
+    table = ended[0].out.split("straggler, against the middle rank", 1)[1]
+    line = next(line for line in table.splitlines() if line.startswith("OptimizerStep/"))
+    name, rank, share, _, even, _, median, largest = line.split()
+    assert (name, rank, even) == (samples[0]["benchmark"], "0", "25.0")
+    assert abs(float(share) - 100 * len(mine) / len(samples)) < 0.051
+    assert abs(float(median) - np.percentile(leads, 50) / 1e6) < 0.00051
+    assert abs(float(largest) - max(leads) / 1e6) < 0.00051
+
+
 def test_adamw8bit_moments_take_2_03125_bytes_a_parameter_in_blocks(tmp_path):
     model = write_model(tmp_path / "m.json", parameter("a", 64, 256), parameter("b", 8192))
     table = rows(measure(tmp_path, model))

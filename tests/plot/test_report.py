@@ -249,6 +249,22 @@ def test_a_run_that_was_killed_shows_what_it_measured_as_incomplete(tmp_path: Pa
     assert "AdamW8bit" in page.text
 
 
+def test_the_rank_that_sets_the_steps_is_shown_with_its_share_and_lead(tmp_path: Path) -> None:
+    rows, samples = case_rows(ranks=4)
+    for i, sample in enumerate(samples):
+        sample["slowest_rank"] = 3 if i % 4 else 1
+        sample["middle_rank_ns"] = sample["step_ns"] - 2_000_000
+    page = page_of(write_run(tmp_path / "run", rows, samples))
+    table = page.text[page.text.index("Ranks that set the step times.") :]
+    assert table.index("3 75.0 25.0 2.00 2.00") < table.index("1 25.0 25.0 2.00 2.00")
+    assert "clocks of different hosts are never compared" in page.text
+
+
+def test_a_run_of_one_rank_has_no_stragglers(tmp_path: Path) -> None:
+    page = page_of(write_run(tmp_path / "run", *case_rows(ranks=1)))
+    assert "Stragglers" not in page.text
+
+
 def test_a_small_number_is_not_shown_as_zero(tmp_path: Path) -> None:
     rows, samples = many_cases(2, 1)
     rows[0].update(bandwidth_fraction=0.00036, effective_bandwidth_bytes_per_s=3_620_000)

@@ -100,6 +100,7 @@ def case_rows(
             "step": i,
             "step_ns": step_ns,
             "slowest_rank": i % ranks,
+            "middle_rank_ns": step_ns - (i % 10) * 1000,
             "start_ns": sum(samples[:i]),
         }
         for i, step_ns in enumerate(samples)
