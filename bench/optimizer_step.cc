@@ -116,6 +116,9 @@ nlohmann::json manifest(const StepOptions& options, const Model& model,
   json["hosts_by_rank"] = hosts;
   json["threads_a_rank"] = threads;
   json["quick"] = options.quick;
+  json["min_8bit_size"] = options.min_8bit_size;
+  json["weight_decay"] = options.weight_decay ? nlohmann::json(*options.weight_decay)
+                                              : nlohmann::json(nullptr);  // the optimizers' own
   json["model"] = {{"name", model.name},
                    {"given", options.model},
                    {"parameters", model.parameters.size()},

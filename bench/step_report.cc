@@ -11,7 +11,10 @@ namespace stepscope::bench {
 namespace {
 
 constexpr const char* kLayout =
-    "{:<10} {:<8} {:<8} {:<5} {:>9} {:>9} {:>9} {:>12} {:>8} {:>7} {:>6} {:>10}  {}";
+    "{:<12} {:<19} {:<10} {:<8} {:<8} {:<5} {:>9} {:>9} {:>9} {:>12} {:>8} {:>7} {:>6} {:>10}  {}";
+/// What stands between PyTorch's FSDP and its optimizer; topologies/pytorch prints rows in the same
+/// layout below these.
+constexpr const char* kNoAdapter = "-";
 constexpr double kMiB = 1024.0 * 1024.0;
 
 std::string grouped(std::int64_t number) {
@@ -49,13 +52,14 @@ std::string local_sizes(const CaseResult& result) {
 }  // namespace
 
 std::string table_header() {
-  return fmt::format(kLayout, "optimizer", "topology", "policy", "dtype", "p10 ms", "p50 ms",
-                     "p90 ms", "state MiB/r", "B/param", "saved", "GB/s", "peak MiB/r",
-                     "local n by rank");
+  return fmt::format(kLayout, "subject", "adapter", "optimizer", "topology", "policy", "dtype",
+                     "p10 ms", "p50 ms", "p90 ms", "state MiB/r", "B/param", "saved", "GB/s",
+                     "peak MiB/r", "local n by rank");
 }
 
 std::string table_row(const CaseResult& result) {
   const auto& config = result.step_case.config;
+  const auto subject = topologies::subject_name(config.subject);
   const auto optimizer = topologies::optimizer_name(config.optimizer);
   const auto topology = topologies::topology_name(result.step_case.topology);
   const auto policy = topologies::asks_8bit(config.optimizer)
@@ -63,8 +67,8 @@ std::string table_row(const CaseResult& result) {
                           : std::string_view("-");
   const auto dtype = topologies::dtype_name(config.dtype);
   if (!result.failure.empty()) {
-    return fmt::format("{:<10} {:<8} {:<8} {:<5} failed: {}", optimizer, topology, policy, dtype,
-                       result.failure);
+    return fmt::format("{:<12} {:<19} {:<10} {:<8} {:<8} {:<5} failed: {}", subject, kNoAdapter,
+                       optimizer, topology, policy, dtype, result.failure);
   }
   const auto median = results::percentile(result.samples.step_ns, 50);
   std::int64_t moment_bytes = 0;
@@ -77,7 +81,7 @@ std::string table_row(const CaseResult& result) {
   }
   const auto& saving = result.savings.front();
   return fmt::format(
-      kLayout, optimizer, topology, policy, dtype,
+      kLayout, subject, kNoAdapter, optimizer, topology, policy, dtype,
       milliseconds(results::percentile(result.samples.step_ns, 10)), milliseconds(median),
       milliseconds(results::percentile(result.samples.step_ns, 90)),
       fmt::format("{:.2f}", static_cast<double>(largest(result, &RankFigures::state_bytes)) / kMiB),

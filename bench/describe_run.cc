@@ -1,0 +1,92 @@
+// describe_run: what a run's manifest says of machine, build and job, and what a model consists of,
+// as JSON. The programs in Python get from here what C++ defines once. See --help.
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/program.h"
+#include "results/provenance.h"
+#include "results/run_folder.h"
+#include "topologies/load_model.h"
+
+namespace stepscope::bench {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  describe_run --model gpt2
+  describe_run --model my-model.safetensors -- topologies/pytorch/optimizer_step.py --model my-model.safetensors
+
+Prints {"run_name": ..., "provenance": {...}, "model": {"name": ..., "skipped": [...], "parameters": [...]}}.
+"provenance" is what every manifest.json starts with; its command is what follows --.
+Exit code: 0 fine, 2 could not run.)";
+
+struct Options {
+  std::string model = "gpt2";
+  std::vector<std::string> command;
+};
+
+std::optional<Options> parse(int argc, const char* const* argv) {
+  Options options;
+  bool version = false;
+  CLI::App app("Describes a run: machine, build, job and model.", "describe_run");
+  app.footer(kFooter);
+  app.add_option("--model", options.model,
+                 "preset, .json list or .safetensors file (default gpt2)");
+  app.add_option("command", options.command, "the command to describe, after --");
+  app.add_flag("--version", version, "print version and commit");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app.help();
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    throw Error(error.what(), "see describe_run --help");
+  }
+  if (version) {
+    std::cout << "describe_run, " << version_line() << '\n';
+    return std::nullopt;
+  }
+  return options;
+}
+
+nlohmann::json describe(const topologies::Model& model) {
+  nlohmann::json parameters = nlohmann::json::array();
+  for (const auto& parameter : model.parameters) {
+    parameters.push_back({{"name", parameter.name},
+                          {"shape", parameter.shape},
+                          {"dtype", topologies::dtype_name(parameter.dtype)},
+                          {"requires_grad", parameter.requires_grad},
+                          {"has_gradient", parameter.has_gradient},
+                          {"tied_to", parameter.tied_to}});
+  }
+  return {{"name", model.name},
+          {"numel", model.numel()},
+          {"skipped", model.skipped},
+          {"parameters", parameters}};
+}
+
+int run(int argc, char** argv) {
+  const auto options = parse(argc, argv);
+  if (!options) return kFine;
+  const topologies::Model model = topologies::load_model(options->model);
+  const nlohmann::json json = {
+      {"run_name",
+       results::default_run_name(std::chrono::system_clock::now(), build_commit(), build_dirty())},
+      {"provenance", results::collect_provenance(options->command)},
+      {"model", describe(model)}};
+  std::cout << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  return kFine;
+}
+
+}  // namespace
+}  // namespace stepscope::bench
+
+int main(int argc, char** argv) {
+  return stepscope::run_program("describe_run", [&] { return stepscope::bench::run(argc, argv); });
+}

@@ -1,0 +1,274 @@
+"""topologies/pytorch/optimizer_step.py: real ranks over Gloo, real FSDP, the real bitsandbytes.
+
+A launch takes seconds to load PyTorch, so each serves several tests.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from results.percentile import percentile
+from results.run_folder import RunFolder, read_run_folder
+from tests.results.synthetic_run import case_rows, write_run
+from topologies.pytorch.case import CLASSES
+from topologies.pytorch.options import parse
+from topologies.pytorch.ranks import CannotRun
+
+ROOT = Path(__file__).resolve().parents[2]
+DRIVER = ROOT / "topologies" / "pytorch" / "optimizer_step.py"
+MODEL = """[
+  {"name": "large.weight", "shape": [67, 129], "dtype": "fp32"},
+  {"name": "small.weight", "shape": [17, 64], "dtype": "fp32"},
+  {"name": "small.bias", "shape": [1], "dtype": "fp32"}
+]"""
+NUMEL = 67 * 129 + 17 * 64 + 1
+
+
+@dataclass
+class Ended:
+    codes: list[int]
+    out: list[str]  # of rank 0
+    errors: list[str]  # by rank
+
+    @property
+    def run(self) -> RunFolder:
+        return read_run_folder(self.out[-1])
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", **more}
+
+
+def on_ranks(world_size: int, *arguments: str, timeout: int = 150) -> Ended:
+    """Starts the ranks by hand: torchrun would replace their exit codes."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, DRIVER, *arguments],
+            env=environment(
+                RANK=str(rank),
+                LOCAL_RANK=str(rank),
+                WORLD_SIZE=str(world_size),
+                MASTER_ADDR="127.0.0.1",
+                MASTER_PORT=port,
+            ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(world_size)
+    ]
+    try:
+        said = [rank.communicate(timeout=timeout) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    return Ended(
+        [rank.returncode for rank in ranks], said[0][0].splitlines(), [err for _, err in said]
+    )
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Iterator[str]:
+    path = tmp_path_factory.mktemp("model") / "pieces.json"
+    path.write_text(MODEL)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def fsdp2(model: str, tmp_path_factory) -> tuple[RunFolder, list[str]]:
+    out = tmp_path_factory.mktemp("fsdp2") / "run"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    torchrun += ["--local-addr", "127.0.0.1", "--nproc-per-node", "2", DRIVER]
+    adapters = "none,local-shards,original-parameters"
+    done = subprocess.run(
+        [*torchrun, "--model", model, "--adapter", adapters, "--steps", "6", "--out", out],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[-1] == str(out)
+    return read_run_folder(out), lines
+
+
+def rows_of(run: RunFolder, optimizer: str, adapter: str) -> list[dict]:
+    rows = [r for r in run.results if (r["optimizer"], r["adapter"]) == (optimizer, adapter)]
+    assert [row["rank"] for row in rows] == [0, 1]
+    return rows
+
+
+@pytest.mark.parametrize("adapter", ["local-shards", "original-parameters"])
+@pytest.mark.parametrize("optimizer", ["AdamW8bit", "Lion8bit"])
+def test_an_adapted_step_is_checked_timed_and_counted(fsdp2, optimizer: str, adapter: str) -> None:
+    run, _ = fsdp2
+    rows = rows_of(run, optimizer, adapter)
+    names = {"local-shards": "plain local tensors", "original-parameters": "unsharded parameters"}
+    samples = [s["step_ns"] for s in run.samples if s["benchmark"] == rows[0]["benchmark"]]
+    assert len(samples) == 6
+    for row in rows:
+        assert row["status"] == "ok", row["status_reason"]
+        assert row["checked"] == f"bitsandbytes on {names[adapter]}: all elements, 2 steps"
+        assert row["subject"] == "bitsandbytes"
+        assert row["contract"] == "unverified"
+        assert [row[f"p{p}_ns"] for p in (10, 50, 90)] == [
+            percentile(samples, p) for p in (10, 50, 90)
+        ]
+        assert row["resident_bytes"] > 0
+        assert row["peak_allocated_bytes"] >= row["parameter_bytes"] + row["state_bytes"]
+    assert sum(row["local_numel"] for row in rows) == NUMEL == rows[0]["global_numel"]
+    assert sum(row["max_over_rank_share"] for row in rows) == 1
+
+
+def test_state_bytes_are_those_of_the_formats(fsdp2) -> None:
+    run, _ = fsdp2
+    # 67 rows are 34 + 33, 17 are 9 + 8, and of one element rank 1 gets none.
+    for row, large, small in zip(
+        rows_of(run, "AdamW8bit", "local-shards"),
+        (34 * 129, 33 * 129),
+        (9 * 64 + 1, 8 * 64),
+        strict=True,
+    ):
+        assert row["local_numel"] == large + small
+        assert row["moment_bytes"] == 2 * (large + 4 * -(-large // 256)) + 8 * small
+        assert row["parameters_8bit"] == 1
+        assert row["parameters_fp32"] == 2 - row["rank"]
+        assert row["empty_shards"] == row["rank"]
+    for row in rows_of(run, "AdamW", "none"):
+        assert row["moment_bytes"] == 8 * row["local_numel"]
+        assert row["saving_vs_fp32_adamw"] is None
+
+
+@pytest.mark.parametrize("optimizer", ["AdamW8bit", "Lion8bit"])
+def test_the_stock_class_on_dtensors_is_a_failed_row_and_no_failed_run(
+    fsdp2, optimizer: str
+) -> None:
+    run, lines = fsdp2
+    for row in rows_of(run, optimizer, "none"):
+        assert row["status"] == "failed"
+        assert row["steps"] == 0
+        assert row["p50_ns"] is None
+        assert row["benchmark"].endswith("/adapter:none")
+        reason = row["status_reason"]
+        assert reason.startswith(
+            "step 1, parameter large.weight: RuntimeError: bitsandbytes."
+            "optimizer_update_8bit_blockwise.default got mixed torch.Tensor and DTensor"
+        )
+        assert "; by then large.weight had " in reason
+        # The whole parameter has 8643 elements: 34 blocks, which is absmax of the global size.
+        assert "state1 DTensor of 8643 uint8" in reason
+        assert "absmax1 tensor of 34 float32" in reason
+        assert "step 1" in reason.split("by then")[1]
+    assert sum("failed: step 1, parameter large.weight" in line for line in lines) == 2
+
+
+def test_the_manifest_says_which_library_was_measured(fsdp2) -> None:
+    run, _ = fsdp2
+    found = run.manifest["packages"]["bitsandbytes"]
+    assert found["version"].startswith("0.")
+    assert len(found["wheel_files_sha256"]) == 64
+    assert run.manifest["pytorch"].startswith("2.")
+    assert run.manifest["model"]["numel"] == NUMEL
+    assert run.manifest["world_size"] == 2
+    assert "--adapter" in run.manifest["command"]
+
+
+def test_fsdp1_works_without_an_adapter_and_with_the_one_for_original_parameters(
+    model: str, tmp_path: Path
+) -> None:
+    options = ["--topology", "fsdp1", "--wrap", "whole-model", "--optimizer", "AdamW8bit"]
+    options += ["--adapter", "none,original-parameters", "--steps", "5", "--model", model]
+    ended = on_ranks(2, *options, "--out", str(tmp_path / "run"))
+    assert ended.codes == [0, 0], ended.errors
+    assert ended.errors == ["", ""]
+    none, original = (rows_of(ended.run, "AdamW8bit", a) for a in ("none", "original-parameters"))
+    assert [row["status"] for row in none + original] == ["ok"] * 4
+    # One flat parameter: its local size decides for all; the originals decide each for itself.
+    assert [row["parameters_fp32"] for row in none] == [0, 0]
+    assert sum(row["parameters_fp32"] for row in original) > 0
+    assert {row["state_policy"] for row in none} == {"local"}
+    assert {row["state_policy"] for row in original} == {"original"}
+
+
+def test_beside_a_run_the_same_cases_are_measured_into_a_folder_next_to_it(
+    model: str, tmp_path: Path
+) -> None:
+    results, samples = case_rows(
+        model="pieces", learning_rate=1e-3, steps=5, state_policy="global", state_bytes=40_000
+    )
+    adamw, _ = case_rows("AdamW", learning_rate=1e-3, steps=5, state_bytes=40_000)
+    single, _ = case_rows("Lion8bit", topology="single", learning_rate=1e-3, steps=5)
+    manifest = {"model": {"given": model}, "min_8bit_size": 4096, "weight_decay": 0.1}
+    run = write_run(tmp_path / "run", [*results, *adamw, *single], samples, manifest)
+    ended = on_ranks(2, "--beside", str(run))
+    assert ended.codes == [0, 0], ended.errors
+    assert ended.errors[0].startswith("optimizer_step.py: 1 row(s) have no counterpart")
+    assert ended.errors[1] == ""
+    assert ended.out[-1] == str(tmp_path / "run.pytorch")
+    beside = ended.run
+    kinds = [(r["optimizer"], r["adapter"], r["status"]) for r in beside.results if r["rank"] == 0]
+    assert kinds == [
+        ("AdamW8bit", "local-shards", "ok"),
+        ("AdamW8bit", "none", "failed"),
+        ("AdamW", "none", "ok"),
+    ]
+    adapted = rows_of(beside, "AdamW8bit", "local-shards")
+    assert {row["steps"] for row in adapted} == {5}
+    for row in adapted:
+        assert row["saving_vs_fp32_adamw"] == 1 - row["state_bytes"] / 40_000
+
+
+def test_a_failure_that_is_no_finding_is_exit_code_1(model: str, tmp_path: Path) -> None:
+    options = ["--optimizer", "AdamW8bit", "--adapter", "builtin", "--model", model, "--steps", "1"]
+    ended = on_ranks(1, *options, "--out", str(tmp_path / "run"))
+    assert ended.codes == [1], ended.errors
+    assert [row["status"] for row in ended.run.results] == ["failed"]
+
+
+def test_what_cannot_run_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    ended = on_ranks(1, "--model", "no-such-model", "--out", str(tmp_path / "run"))
+    assert ended.codes == [2]
+    assert ended.out == []
+    assert ended.errors[0].startswith("optimizer_step.py: ")
+    assert "no-such-model" in ended.errors[0]
+    assert ended.errors[0].count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--wrap", "per-module"], "--topology fsdp1"),
+        (["--use-orig-params"], "--topology fsdp1"),
+        (["--adapter", "magic"], '"magic" is none of'),
+        (["--dtype", "fp32,fp32"], "twice"),
+        (["--steps", "0"], "whole number from 1"),
+        (["--seconds", "nan"], "number of seconds"),
+        (["--optimizer-args", "[1]"], "JSON object"),
+        (["--optimizer-class", "torch"], "module:Class"),
+        (["--optimizer-class", "a:B", "--optimizer", "AdamW"], "not both"),
+        (["--beside", "run", "--model", "tiny"], "leave one of them out"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(arguments: list[str], said: str) -> None:
+    with pytest.raises(CannotRun, match=said):
+        parse(arguments)
+
+
+def test_without_options_it_measures_gpt2_with_all_optimizers() -> None:
+    options = parse([])
+    assert (options.model, options.steps, options.optimizer) == ("gpt2", 100, list(CLASSES))
+    assert (parse(["--quick"]).model, parse(["--quick"]).steps) == ("tiny", 20)

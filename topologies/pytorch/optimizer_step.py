@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Measures optimizer.step() of PyTorch FSDP with a real optimizer. See --help and options.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+# This folder, which Python puts first, would offer its modules as top-level ones.
+sys.path.remove(str(Path(__file__).resolve().parent))
+
+import topologies.pytorch.quiet_imports  # noqa: F401  before PyTorch
+
+# isort: split
+import torch
+import torch.distributed as dist
+
+from results.run_folder import RunFolderError
+from results.run_writer import RunWriter
+from topologies.pytorch.beside import Beside, beside
+from topologies.pytorch.case import CLASSES, Case, default_adapter
+from topologies.pytorch.measure import CaseResult, Settings, measure
+from topologies.pytorch.options import parse
+from topologies.pytorch.ranks import (
+    CannotRun,
+    Job,
+    RanksFailed,
+    connect,
+    error_text,
+    from_root,
+    gather,
+    together,
+)
+from topologies.pytorch.sharded_model import Sharding
+from topologies.pytorch.step_rows import table_header, table_row, write_rows
+from topologies.pytorch.versions import versions
+
+ROOT = Path(__file__).resolve().parents[2]
+DESCRIBE = ROOT / "build" / "bin" / "describe_run"
+FINE, CHECK_FAILED, CANNOT_RUN = 0, 1, 2
+
+
+def describe_run(*arguments: str) -> str:
+    """What C++ defines once: models, machine, build. Raises CannotRun."""
+    program = Path(os.environ.get("STEPSCOPE_BIN", DESCRIBE.parent)) / DESCRIBE.name
+    try:
+        done = subprocess.run(
+            [program, *arguments], capture_output=True, text=True, timeout=60, check=False
+        )
+    except OSError as error:
+        raise CannotRun(
+            f"{program}: {error.strerror}; run ./bench.sh once, which builds it"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise CannotRun(f"{program} did not end within 60 s") from None
+    if done.returncode:
+        raise CannotRun(done.stderr.strip().removeprefix("describe_run: "))
+    return done.stdout
+
+
+def cases_of(options: Any) -> list[Case]:
+    """Every combination that the command line asks for; FP32 AdamW first in its group."""
+    named = options.optimizer_class and {options.optimizer_class: (options.optimizer_class, {})}
+    classes = named or {name: CLASSES[name] for name in options.optimizer}
+    sharding = Sharding(options.topology, options.wrap, options.use_orig_params)
+    cases = []
+    for dtype in options.dtype:
+        for name in sorted(classes, key=lambda name: name != "AdamW"):
+            optimizer_class, arguments = classes[name]
+            given = {**arguments, **options.optimizer_args}
+            bitsandbytes = optimizer_class.startswith("bitsandbytes")
+            wanted = options.adapter if bitsandbytes or named else None
+            for adapter in wanted or [default_adapter(optimizer_class, options.topology)]:
+                cases.append(Case(optimizer_class, given, adapter, sharding, dtype))
+    return cases
+
+
+def run_measurements(
+    job: Job, options: Any, cases: list[Case], plan: Beside | None, description: dict[str, Any]
+) -> list[CaseResult]:
+    """All cases, in order; rank 0 prints and writes."""
+    model = description["model"]
+    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", job.world_size))
+    threads = plan.threads if plan else options.threads
+    threads = threads or max(1, len(os.sched_getaffinity(0)) // local_ranks)
+    torch.set_num_threads(threads)
+    settings = Settings(
+        plan.steps if plan else options.steps, options.warmup, options.seconds, threads
+    )
+    provenance = description["provenance"]
+    hosts = gather(provenance["host"])
+
+    def create() -> RunWriter | None:
+        if not job.is_root:
+            return None
+        out = options.out or ROOT / "runs" / f"{description['run_name']}-pytorch"
+        if options.beside:
+            out = options.beside.with_name(options.beside.name + ".pytorch")
+        manifest = {
+            **provenance,
+            **versions(),
+            "program": "topologies/pytorch/optimizer_step.py",
+            "device": job.device.type,
+            "device_description": torch.cuda.get_device_name(job.device)
+            if job.device.type == "cuda"
+            else "cpu",
+            "world_size": job.world_size,
+            "hosts_by_rank": hosts,
+            "threads_a_rank": threads,
+            "model": {
+                "name": model["name"],
+                "given": plan.model if plan else options.model,
+                "parameters": len(model["parameters"]),
+                "numel": model["numel"],
+                "skipped_tensors": model["skipped"],
+            },
+        }
+        return RunWriter.create(out, manifest)
+
+    folder = together(create)
+    if job.is_root and not plan:
+        print(
+            f"{model['name']}: {model['numel']:,} parameters in {len(model['parameters'])} tensors,"
+            f" {job.world_size} ranks, {job.device.type}, {threads} threads a rank"
+        )
+        print(table_header(), flush=True)
+    fp32_adamw = dict(plan.fp32_adamw) if plan else {}
+    results = []
+    for case in cases:
+        result = measure(job, model, case, settings)
+        key = (case.sharding.topology, case.dtype)
+        if case.optimizer_class == CLASSES["AdamW"][0] and case.dtype == "fp32":
+            measured = {one["rank"]: one.get("state_bytes") for one in result.ranks}
+            fp32_adamw.setdefault(key, measured)
+        results.append(result)
+        base = fp32_adamw.get(key, {})
+
+        def record(result: CaseResult = result, base: dict[int, int] = base) -> None:
+            if folder is None:
+                return
+            build_type = provenance["build_type"]
+            write_rows(folder, result, model, job.device.type, build_type, base)
+            print(table_row(result, base), flush=True)
+
+        together(record)
+    together(lambda: print(folder.finish(), flush=True) if folder else None)
+    return results
+
+
+def run(arguments: list[str]) -> int:
+    options = parse(arguments)
+    if options.version:
+        print(describe_run("--version").replace("describe_run", "topologies/pytorch"), end="")
+        return FINE
+    job = connect(options.device, options.timeout)
+    plan = from_root(job, lambda: beside(options.beside)) if options.beside else None
+    cases = plan.cases if plan else cases_of(options)
+    if plan and plan.left_out and job.is_root:
+        print(
+            f"optimizer_step.py: {len(plan.left_out)} row(s) have no counterpart on PyTorch FSDP:"
+            f" {plan.left_out[0]}{', ...' if len(plan.left_out) > 1 else ''}",
+            file=sys.stderr,
+        )
+    if not cases:
+        if plan:
+            return FINE  # said above; there is nothing to add to that run
+        raise CannotRun("nothing was measured: no case was asked for")
+    command = ["--", "topologies/pytorch/optimizer_step.py", *arguments]
+    given = plan.model if plan else options.model
+    description = from_root(job, lambda: json.loads(describe_run("--model", given, *command)))
+    if len(set(gather(tuple(arguments)))) > 1:
+        raise RanksFailed("the ranks were given different options")
+    results = run_measurements(job, options, cases, plan, description)
+    failed = any(result.failure and not result.is_finding for result in results)
+    return CHECK_FAILED if failed else FINE
+
+
+def main() -> int:
+    code = CANNOT_RUN
+    try:
+        code = run(sys.argv[1:])
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    except (CannotRun, RunFolderError) as error:
+        # What all ranks know, rank 0 says.
+        if not isinstance(error, RanksFailed) or dist.get_rank() == 0:
+            print(f"optimizer_step.py: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        code = 130
+    except Exception as error:
+        print(f"optimizer_step.py: {error_text(error)}", file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code not in (FINE, CHECK_FAILED):
+        os._exit(code)  # a rank that failed must not wait for the others in an exit handler
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""Times steps as the suite's own ranks do: a barrier, then the rank's own clock around the step.
+The maximum over the ranks is taken after the loop: no communication lies inside a sample."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from topologies.pytorch.ranks import gather
+
+
+@dataclass(frozen=True)
+class Samples:
+    """By timed step. Nanoseconds."""
+
+    step_ns: list[int]  # max over ranks
+    slowest_rank: list[int]  # the lowest of those that set it
+    start_ns: list[int]  # on rank 0, since the first timed step
+
+
+def timed_steps(step: Callable[[], None], count: int, device: torch.device) -> Samples:
+    """`count` timed calls of `step`. Collective."""
+    starts, durations = [], []
+    gc.collect()
+    gc.disable()  # a collection inside one rank's sample would be the sample
+    try:
+        for _ in range(count):
+            dist.barrier()
+            _synchronize(device)
+            begin = time.perf_counter_ns()
+            step()
+            _synchronize(device)
+            durations.append(time.perf_counter_ns() - begin)
+            starts.append(begin)
+    finally:
+        gc.enable()
+    ranks = gather((starts, durations))
+    first = ranks[0][0][0] if count else 0
+    by_step = [[durations[i] for _, durations in ranks] for i in range(count)]
+    return Samples(
+        [max(one) for one in by_step],
+        [one.index(max(one)) for one in by_step],
+        [start - first for start in ranks[0][0]],
+    )
+
+
+def affordable_steps(
+    step: Callable[[], None], wanted: int, least: int, seconds: float, device: torch.device
+) -> int:
+    """How many of the wanted steps fit into `seconds`, by the time of one; not fewer than `least`.
+    The same on all ranks. Collective."""
+    begin = time.perf_counter()
+    step()
+    _synchronize(device)
+    slowest = max(gather(time.perf_counter() - begin))
+    return min(wanted, max(least, int(seconds / max(slowest, 1e-9))))
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

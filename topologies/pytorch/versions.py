@@ -1,0 +1,44 @@
+"""Which PyTorch and which bitsandbytes a run used, for its manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+from typing import Any
+
+import torch
+
+
+def versions() -> dict[str, Any]:
+    """PyTorch's version, and of each optimizer's package that is installed what identifies it."""
+    packages = {name: package(name) for name in ("bitsandbytes", "torchao")}
+    return {
+        "pytorch": torch.__version__,
+        "pytorch_cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "packages": {name: found for name, found in packages.items() if found},
+    }
+
+
+def package(name: str) -> dict[str, str] | None:
+    """Version; the commit where it was installed from a repository; and the SHA-256 of the wheel's
+    RECORD, which lists the hash of every file of the wheel."""
+    try:
+        distribution = importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    found = {"version": distribution.version}
+    record = distribution.read_text("RECORD")
+    if record:
+        # An installer adds lines of its own: those of the wheel carry hashes of the wheel's files.
+        lines = sorted(
+            line
+            for line in record.splitlines()
+            if ",sha256=" in line and not line.startswith((f"{name}-", "../"))
+        )
+        found["wheel_files_sha256"] = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    source = distribution.read_text("direct_url.json")
+    commit = json.loads(source).get("vcs_info", {}).get("commit_id") if source else None
+    if commit:
+        found["commit"] = commit
+    return found
