@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # Sets up, builds Release, measures the optimizer step and draws it. `./bench.sh --help` says how to use it.
-usage='usage: ./bench.sh [--ranks N] [--model M] [--device cpu|cuda] [--out DIR] [--quick] [MORE...]
+usage='usage: ./bench.sh [--ranks N] [--model M] [--device cpu|cuda] [--out DIR] [--quick] [--native-only] [MORE...]
 
-Installs what is missing, builds Release, measures one optimizer step on N ranks, prints a table, and writes a
-run folder with a picture and report.html. The last line on stdout is the path of the run folder.
+Installs what is missing, builds Release, measures one optimizer step on N ranks, first on the ranks of the suite, then
+the same cases on PyTorch FSDP with the real bitsandbytes, prints one table, and writes one run folder with a picture and
+report.html. The last line on stdout is the path of the run folder.
 
   --ranks N            processes that share the model (default 2)
   --model M            a preset (gpt2, tiny, llama-3.1-8b), a .json list or a .safetensors file (default gpt2)
   --device cpu|cuda    where to measure (default cpu)
   --out DIR            run folder to write (default runs/<utc>-<commit> in the checkout)
   --quick              the tiny model (unless --model says otherwise) and few steps: shows that all works
+  --native-only        without PyTorch FSDP, which takes minutes longer
   MORE                 goes to the benchmark as it is: build/bin/optimizer_step --help
 
 examples:
@@ -29,6 +31,7 @@ ranks=2
 model=
 device=cpu
 out=
+native_only=
 more=()
 
 # A path of the caller's, as seen from any folder.
@@ -57,6 +60,10 @@ read_arguments() {
       -h | --help)
         printf '%s\n' "$usage"
         exit 0
+        ;;
+      --native-only)
+        native_only=1
+        continue
         ;;
       *)
         more+=("$option")
@@ -88,11 +95,10 @@ read_arguments() {
 
 read_arguments "$@"
 setup
-build_preset release optimizer_step || exit 2
+build_preset release optimizer_step describe_run || exit 2
 
-# What the ranks of this run leave: see cmake/rank.sh.
-work=$(mktemp -d "$TMPDIR/bench.XXXXXX") || die "cannot make a temporary folder in $TMPDIR"
-log=$logs/torchrun.log
+# What the ranks of a launch leave: see cmake/rank.sh.
+work=
 torchrun_pid=
 
 # Ends what a rank left behind, then the relays below, which see the end of their pipes.
@@ -104,6 +110,7 @@ end_ranks() {
   wait
 }
 
+# shellcheck disable=SC2329  # the trap calls it
 finish() {
   if [ -n "$torchrun_pid" ]; then
     kill -TERM "$torchrun_pid" 2>/dev/null
@@ -115,7 +122,7 @@ finish() {
     kill -KILL "$torchrun_pid" 2>/dev/null
     end_ranks
   fi
-  rm -rf "$work"
+  if [ -n "$work" ]; then rm -rf "$work"; fi
   end_step
 }
 trap finish EXIT
@@ -141,61 +148,81 @@ relay_stderr() {
   done
 }
 
+# launch COMMAND...: runs it on all ranks. Sets launch_code, the worst code that a rank says of itself (a rank that torchrun ended
+# because of another leaves none), and launch_folder, the run folder that the ranks named on their last line.
+launch() {
+  local file code rank torchrun_code=0
+  launch_code=0
+  work=$(mktemp -d "$TMPDIR/bench.XXXXXX") || die "cannot make a temporary folder in $TMPDIR"
+  mkfifo "$work/stdout" "$work/stderr"
+  relay_stdout <"$work/stdout" &
+  relay_stderr <"$work/stderr" &
+  printf '%s\0' "$@" >"$work/command"
+  TMPDIR=$work setsid torchrun --standalone --local-addr 127.0.0.1 --no-python --nproc-per-node "$ranks" \
+    "$root/cmake/rank.sh" "$work" >"$work/stdout" 2>"$log" 0>"$work/stderr" &
+  torchrun_pid=$!
+  wait "$torchrun_pid" || torchrun_code=$?
+  torchrun_pid=
+  end_ranks
+  launch_folder=$(cat "$work/run_folder")
+  for file in "$work"/code-*; do
+    [ -f "$file" ] || continue
+    code=$(cat "$file")
+    rank=${file##*-}
+    if ((code > 128)); then
+      say "$program: rank $rank was ended by signal $(kill -l "$code" 2>/dev/null || echo $((code - 128))): the run is not complete (log: $log)"
+      code=2
+    elif ((code > 2)); then
+      say "$program: rank $rank exited with $code (log: $log)"
+      code=2
+    fi
+    if ((code > launch_code)); then launch_code=$code; fi
+  done
+  if ((torchrun_code != 0 && launch_code == 0)); then
+    say "$program: the ranks ended early: $(grep -m 1 -oE 'Signal [0-9]+ .*|[A-Za-z.]*Error: .*' "$log" || echo "torchrun exited with $torchrun_code") (log: $log)"
+    launch_code=2
+  fi
+  rm -rf "$work"
+  work=
+}
+
 cd "$root" || die "cannot enter $root"
-mkfifo "$work/stdout" "$work/stderr"
-relay_stdout <"$work/stdout" &
-relay_stderr <"$work/stderr" &
+# Threads of all ranks together: the cores this process may use.
+cores=$(nproc)
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > ranks ? cores / ranks : 1))}
 
 command=(build/bin/optimizer_step --device "$device")
 if [ -n "$model" ]; then command+=(--model "$model"); fi
 if [ -n "$out" ]; then command+=(--out "$out"); fi
 command+=(${more[@]+"${more[@]}"})
-printf '%s\0' "${command[@]}" >"$work/command"
+log=$logs/torchrun.log
+launch "${command[@]}"
+run_folder=$launch_folder
+exit_code=$launch_code
 
-# Threads of all ranks together: the cores this process may use.
-cores=$(nproc)
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > ranks ? cores / ranks : 1))}
-
-TMPDIR=$work setsid torchrun --standalone --local-addr 127.0.0.1 --no-python --nproc-per-node "$ranks" \
-  "$root/cmake/rank.sh" "$work" >"$work/stdout" 2>"$log" 0>"$work/stderr" &
-torchrun_pid=$!
-torchrun_code=0
-wait "$torchrun_pid" || torchrun_code=$?
-torchrun_pid=
-end_ranks
-run_folder=$(cat "$work/run_folder")
-
-# The code of the run: the worst that a rank says of itself. A rank that torchrun ended because of another leaves none.
-exit_code=0
-for file in "$work"/code-*; do
-  [ -f "$file" ] || continue
-  code=$(cat "$file")
-  rank=${file##*-}
-  if ((code > 128)); then
-    say "$program: rank $rank was ended by signal $(kill -l "$code" 2>/dev/null || echo $((code - 128))): the run is not complete (log: $log)"
-    code=2
-  elif ((code > 2)); then
-    say "$program: rank $rank exited with $code (log: $log)"
-    code=2
+if [ -z "$run_folder" ]; then
+  if ((exit_code == 0)); then
+    say "$program: optimizer_step named no run folder on its last line"
+    exit_code=2
   fi
-  if ((code > exit_code)); then exit_code=$code; fi
-done
-if ((torchrun_code != 0 && exit_code == 0)); then
-  say "$program: the ranks ended early: $(grep -m 1 -oE 'Signal [0-9]+ .*|[A-Za-z.]*Error: .*' "$log" || echo "torchrun exited with $torchrun_code") (log: $log)"
-  exit_code=2
+  exit "$exit_code"
 fi
 
-if [ -n "$run_folder" ]; then
-  for draw in plot_run report; do
-    if ! python "plot/$draw.py" "$run_folder" >"$logs/$draw.log" 2>&1; then
-      show_failure "$logs/$draw.log"
-      say "$program: the run is whole, plot/$draw.py could not show it"
-      exit_code=2
-    fi
-  done
-  printf '%s\n' "$run_folder"
-elif ((exit_code == 0)); then
-  say "$program: optimizer_step named no run folder on its last line"
-  exit_code=2
+# The same cases on PyTorch FSDP, into the same folder. Whatever happens here, the rows above are in a complete folder already.
+if [ -z "$native_only" ]; then
+  log=$logs/torchrun-pytorch.log
+  launch python topologies/pytorch/optimizer_step.py --device "$device" --beside "$run_folder"
+  if ((launch_code > exit_code)); then exit_code=$launch_code; fi
+  if [ -n "$launch_folder" ] && ! python results/join_runs.py "$run_folder" "$launch_folder"; then exit_code=2; fi
+  if ((launch_code == 2)); then say "$program: $run_folder holds the suite's own rows alone"; fi
 fi
+
+for draw in plot_run report; do
+  if ! python "plot/$draw.py" "$run_folder" >"$logs/$draw.log" 2>&1; then
+    show_failure "$logs/$draw.log"
+    say "$program: the run is whole, plot/$draw.py could not show it"
+    exit_code=2
+  fi
+done
+printf '%s\n' "$run_folder"
 exit "$exit_code"

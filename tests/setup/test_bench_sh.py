@@ -22,7 +22,22 @@ def checkout(tmp_path: Path) -> Checkout:
         (checkout.root / "plot" / program).write_text(
             f"import pathlib, sys\n(pathlib.Path(sys.argv[1]) / '{picture}').touch()\n"
         )
+    (checkout.root / "topologies" / "pytorch").mkdir(parents=True)
+    pytorch(checkout, "pass")
+    (checkout.root / "results").mkdir()
+    (checkout.root / "results" / "join_runs.py").write_text(
+        "import pathlib, sys\npathlib.Path('joined').write_text(' '.join(sys.argv[1:]))\n"
+    )
     return checkout
+
+
+def pytorch(checkout: Checkout, script: str) -> None:
+    """Puts a script, which rank 0 runs, in the place of the part on PyTorch FSDP."""
+    (checkout.root / "topologies" / "pytorch" / "optimizer_step.py").write_text(
+        "import os, pathlib, sys\n"
+        "pathlib.Path('pytorch-' + os.environ['RANK']).write_text(' '.join(sys.argv[1:]))\n"
+        f"if os.environ['RANK'] == '0':\n    {script}\n"
+    )
 
 
 def benchmark(checkout: Checkout, script: str) -> None:
@@ -97,6 +112,44 @@ def test_the_table_comes_through_and_the_run_folder_is_the_last_line(checkout, t
         arguments = (checkout.root / f"arguments-{rank}").read_text()
         assert arguments == paths + " --steps 7 or $$8 ${rank}\n"
     assert list((checkout.root / ".cache" / "tmp").iterdir()) == []
+
+
+NATIVE = '[ "$RANK" = 0 ] || exit 0; mkdir -p runs/r; echo "native 1 ms"; echo "$PWD/runs/r"'
+
+
+def test_the_rows_of_pytorch_follow_in_the_same_table_and_join_the_same_folder(checkout):
+    benchmark(checkout, NATIVE)
+    pytorch(
+        checkout,
+        "os.mkdir('runs/r.pytorch'); print('real 2 ms\\n' + os.path.abspath('runs/r.pytorch'))",
+    )
+    result = checkout.run("bench.sh", "--device", "cpu")
+    assert result.code == 0, result
+    run = checkout.root / "runs" / "r"
+    assert result.out_lines == ["native 1 ms", "real 2 ms", str(run)]
+    assert (checkout.root / "pytorch-1").read_text() == f"--device cpu --beside {run}"
+    assert (checkout.root / "joined").read_text() == f"{run} {run}.pytorch"
+    assert (run / "step.png").exists()
+
+
+@pytest.mark.parametrize("code", [1, 2])
+def test_a_failure_on_pytorch_keeps_the_native_rows_and_its_exit_code(checkout, code):
+    benchmark(checkout, NATIVE)
+    pytorch(checkout, f"print('bad luck', file=sys.stderr, flush=True); sys.exit({code})")
+    result = checkout.run("bench.sh")
+    assert result.code == code, result
+    run = checkout.root / "runs" / "r"
+    assert result.out_lines == ["native 1 ms", str(run)]
+    assert result.err_lines[0] == "bad luck"
+    assert (run / "step.png").exists()
+    assert not (checkout.root / "joined").exists()
+
+
+def test_native_only_leaves_pytorch_out(checkout):
+    benchmark(checkout, NATIVE)
+    result = checkout.run("bench.sh", "--native-only")
+    assert result.code == 0, result
+    assert not (checkout.root / "pytorch-0").exists()
 
 
 @pytest.mark.parametrize("code", [1, 2])
