@@ -123,10 +123,11 @@ def run_measurements(
         return RunWriter.create(out, manifest)
 
     folder = together(create)
-    if job.is_root and not plan:
+    if job.is_root:
         print(
-            f"{model['name']}: {model['numel']:,} parameters in {len(model['parameters'])} tensors,"
-            f" {job.world_size} ranks, {job.device.type}, {threads} threads a rank"
+            f"{model['name']} on PyTorch FSDP: {model['numel']:,} parameters in"
+            f" {len(model['parameters'])} tensors, {job.world_size} ranks, {job.device.type},"
+            f" {threads} threads a rank"
         )
         print(table_header(), flush=True)
     fp32_adamw = dict(plan.fp32_adamw) if plan else {}

@@ -86,8 +86,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--beside",
         type=Path,
         metavar="RUN",
-        help="the cases of this run folder, measured on PyTorch FSDP; without a heading, and the"
-        " run folder is RUN.pytorch",
+        help="the cases of this run folder, measured on PyTorch FSDP into RUN.pytorch",
     )
     add("--version", action="store_true", help="print version and commit")
     options = parser.parse_args(arguments)
