@@ -143,13 +143,20 @@ HWY_INLINE VF lion_param(VF p, VF decay, VF step_size, VF direction) {
 
 struct Scalars {
   VF beta1, one_minus_beta1, beta2, one_minus_beta2, decay, correction2, epsilon, step_size;
+  VF inverse_correction2;  // for divide()
 };
 
 HWY_INLINE Scalars broadcast(const Coefficients& c) {
   const F f;
-  return {hn::Set(f, c.beta1),           hn::Set(f, c.one_minus_beta1), hn::Set(f, c.beta2),
-          hn::Set(f, c.one_minus_beta2), hn::Set(f, c.decay),           hn::Set(f, c.correction2),
-          hn::Set(f, c.epsilon),         hn::Set(f, c.step_size)};
+  return {hn::Set(f, c.beta1),
+          hn::Set(f, c.one_minus_beta1),
+          hn::Set(f, c.beta2),
+          hn::Set(f, c.one_minus_beta2),
+          hn::Set(f, c.decay),
+          hn::Set(f, c.correction2),
+          hn::Set(f, c.epsilon),
+          hn::Set(f, c.step_size),
+          hn::Set(f, 1.0f / c.correction2)};
 }
 
 HWY_INLINE VF adamw_moment1(const Scalars& c, VF g, VF m) {
@@ -162,6 +169,13 @@ HWY_INLINE VF adamw_moment2(const Scalars& c, VF g, VF v) {
 
 HWY_INLINE VF lion_moment(const Scalars& c, VF g, VF m) {
   return hn::MulAdd(g, c.one_minus_beta2, hn::Mul(m, c.beta2));
+}
+
+/// x / divisor, exactly: kernels/constant_division.h, a vector at a time.
+HWY_INLINE VF divide(VF x, VF divisor, VF reciprocal) {
+  const VF quotient = hn::Mul(x, reciprocal);
+  const VF remainder = hn::NegMulAdd(quotient, divisor, x);
+  return hn::MulAdd(remainder, reciprocal, quotient);
 }
 
 constexpr std::int64_t kPrefetchElements = 2 * kBlockSize;
@@ -273,7 +287,8 @@ class AdamW8bit {
         if (k % 2 == 0) load_pair<dtype>(param, first + i, p);
         m[k] = hn::Load(F(), work.m + i);
         v[k] = hn::Load(F(), work.v + i);
-        const VF denominator = hn::Add(hn::Div(hn::Sqrt(v[k]), c.correction2), c.epsilon);
+        const VF root = divide(hn::Sqrt(v[k]), c.correction2, c.inverse_correction2);
+        const VF denominator = hn::Add(root, c.epsilon);
         const VF change = hn::Div(hn::Mul(c.step_size, m[k]), denominator);
         p[k % 2] = hn::Add(hn::Mul(p[k % 2], c.decay), change);
         if (k % 2 == 1) store_pair<dtype>(p, param, first + i - kLanes);
