@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "topologies/recorded_collective.h"
 #include "topologies/torch_types.h"
 
 namespace stepscope::topologies {
@@ -54,6 +55,7 @@ void C10dGroup::all_gather_into(kernels::DType dtype, const void* mine, std::int
   run("all-gather", [&] {
     auto input = view(dtype, mine, numel);
     auto output = view(dtype, all, numel * world_size());
+    const RecordedCollective report("c10d::_allgather_base_", {output, input});
     backend_->_allgather_base(output, input)->wait();
   });
 }
@@ -66,6 +68,7 @@ void C10dGroup::reduce_scatter(kernels::DType dtype, Reduction reduction, const 
     auto output = view(dtype, mine, numel);
     c10d::ReduceScatterOptions options;
     options.reduceOp = operation(reduction);
+    const RecordedCollective report("c10d::_reduce_scatter_base_", {output, input});
     backend_->_reduce_scatter_base(output, input, options)->wait();
   });
 }
@@ -77,6 +80,7 @@ void C10dGroup::all_reduce(kernels::DType dtype, Reduction reduction, void* data
     std::vector<at::Tensor> tensors = {view(dtype, data, numel)};
     c10d::AllreduceOptions options;
     options.reduceOp = operation(reduction);
+    const RecordedCollective report("c10d::allreduce_", {tensors[0]});
     backend_->allreduce(tensors, options)->wait();
   });
 }
@@ -88,6 +92,7 @@ void C10dGroup::broadcast(kernels::DType dtype, std::int64_t root, void* data,
     std::vector<at::Tensor> tensors = {view(dtype, data, numel)};
     c10d::BroadcastOptions options;
     options.rootRank = root;
+    const RecordedCollective report("c10d::broadcast_", {tensors[0]});
     backend_->broadcast(tensors, options)->wait();
   });
 }

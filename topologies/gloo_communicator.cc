@@ -13,6 +13,7 @@
 #include "topologies/c10d_group.h"
 #include "topologies/communicator.h"
 #include "topologies/network_interface.h"
+#include "topologies/recorded_collective.h"
 #include "topologies/rendezvous_store.h"
 
 namespace stepscope::topologies {
@@ -63,7 +64,10 @@ class GlooCommunicator final : public Communicator {
   std::int64_t world_size() const override { return group_.world_size(); }
 
   void barrier() override {
-    group_.run("barrier", [&] { group_.backend().barrier()->wait(); });
+    group_.run("barrier", [&] {
+      const RecordedCollective report("c10d::barrier", {});
+      group_.backend().barrier()->wait();
+    });
   }
 
   std::vector<std::int64_t> all_gather(std::span<const std::int64_t> mine) override {
@@ -74,6 +78,7 @@ class GlooCommunicator final : public Communicator {
       // Gloo only reads the input; from_blob has no const form.
       auto input = at::from_blob(const_cast<std::int64_t*>(mine.data()), {length}, at::kLong);
       auto output = at::from_blob(all.data(), {length * world_size()}, at::kLong);
+      const RecordedCollective report("c10d::_allgather_base_", {output, input});
       group_.backend()._allgather_base(output, input)->wait();
     });
     return all;
@@ -105,6 +110,7 @@ class GlooCommunicator final : public Communicator {
           at::from_blob(receive.data(), {static_cast<std::int64_t>(receive.size())}, at::kByte);
       std::vector<std::int64_t> input_counts(send_bytes.begin(), send_bytes.end());
       std::vector<std::int64_t> output_counts(receive_bytes.begin(), receive_bytes.end());
+      const RecordedCollective report("c10d::alltoall_base_", {output, input});
       group_.backend().alltoall_base(output, input, output_counts, input_counts)->wait();
     });
   }

@@ -172,7 +172,24 @@ class StepContents::Builder {
   void add_meanwhile(std::uint32_t index, const Event& event) {
     if (by_thread_.count(event.thread) > 0) return;
     const std::uint32_t step = all_.at(event.start_ns);
-    if (step != kNone) result_.in_steps_[step].meanwhile.push_back(index);
+    if (step == kNone || does_the_steps_own(event, result_.in_steps_[step])) return;
+    result_.in_steps_[step].meanwhile.push_back(index);
+  }
+
+  /// Whether `event` is a back end's thread that does what the step's thread has called just
+  /// before: the same collective one layer down, once a call.
+  bool does_the_steps_own(const Event& event, const InStep& in_step) {
+    if (in_step.host_collectives.empty()) return false;
+    const std::uint32_t latest = in_step.host_collectives.back();
+    const NameClass& own = names_[events_[latest].name];
+    const NameClass& other = names_[event.name];
+    if (latest == done_elsewhere_ || other.host_collective == CollectiveKind::none ||
+        other.host_collective != own.host_collective || other.layer >= own.layer ||
+        event.start_ns > events_[latest].end_ns) {
+      return false;
+    }
+    done_elsewhere_ = latest;
+    return true;
   }
 
   void add_host(std::uint32_t index) {
@@ -353,6 +370,7 @@ class StepContents::Builder {
   std::unordered_map<std::uint64_t, ThreadWindows> by_thread_;
   std::unordered_map<std::uint64_t, ThreadState> threads_;
   std::vector<Launch> launches_;
+  std::uint32_t done_elsewhere_ = kNone;  ///< the last collective whose work another thread did
 };
 
 StepContents::StepContents(const Trace& trace, std::vector<Step> steps)

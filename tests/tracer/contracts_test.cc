@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "step_trace.h"
+#include "tracer/collective_names.h"
 
 namespace stepscope::tracer {
 namespace {
@@ -510,6 +511,59 @@ TEST(Contracts, DoNotVerifyAStepBesideWhichAnotherThreadGathers) {
   ASSERT_EQ(open.count(Contract::no_all_gather), 1U);
   EXPECT_EQ(open.at(Contract::no_all_gather).offenders.at(0).name, "gloo:all_gather");
   EXPECT_EQ(open.count(Contract::local_n), 0U);
+}
+
+/// The verdicts on a step whose thread calls c10d's all-to-all, which is declared, while other
+/// threads of the back end do what `beside` names.
+Judgement declared_exchange(const std::vector<const char*>& beside) {
+  StepTrace builder;
+  const auto rank = builder.cpu_rank(1, 2);
+  builder.begin_step(rank);
+  builder.update_operator(rank, 8192);
+  const std::int64_t start = builder.now() + 10;
+  Trace& trace = builder.trace();
+  const auto add = [&](const char* name, std::int64_t from, std::int64_t to, std::uint64_t thread) {
+    trace.add({.start_ns = start + from,
+               .end_ns = start + to,
+               .thread = thread,
+               .name = trace.intern(name),
+               .process = rank,
+               .kind = EventKind::collective,
+               .collective = collective_of_host(name)});
+  };
+  add("c10d::alltoall_base_", 0, 90, 7);
+  for (std::size_t i = 0; i < beside.size(); ++i) {
+    const auto at = static_cast<std::int64_t>(10 * (i + 1));
+    add(beside[i], at, at + 8, 99);
+  }
+  for (int i = 0; i < 8; ++i) builder.operation(rank, "aten::add", {});
+  builder.end_step(rank);
+  const ContractOptions options{.contracts = {Contract::no_all_gather, Contract::no_collectives},
+                                .collectives = std::vector{CollectiveKind::all_to_all}};
+  return judged(builder.finish(), Where::cpu, options);
+}
+
+TEST(Contracts, VerifyADeclaredCollectiveWhoseWorkABackEndsThreadDoes) {
+  for (const Verdict& verdict : declared_exchange({"gloo:all_to_all"}).verdicts) {
+    EXPECT_EQ(verdict.status, Status::ok) << text(verdict);
+  }
+}
+
+TEST(Contracts, DoNotVerifyWhatABackEndsThreadDoesBeyondTheStepsCall) {
+  for (const auto& beside :
+       {std::vector{"gloo:all_to_all", "gloo:all_to_all"},  // once a call
+        std::vector{"gloo:all_gather"}, std::vector{"gloo:all_to_all", "gloo:all_reduce"},
+        // The same layer is another call, not the work of this one.
+        std::vector{"c10d::alltoall_base_"}}) {
+    const Judgement judgement = declared_exchange(beside);
+    const auto open = with_status(judgement, Status::unverified);
+    EXPECT_EQ(open.size(), 2U) << beside.back();
+    EXPECT_EQ(worst(judgement.verdicts), Status::unverified);
+    for (const auto& [contract, verdict] : open) {
+      ASSERT_EQ(verdict.offenders.size(), 1U) << text(verdict);
+      EXPECT_EQ(verdict.offenders[0].name, beside.back());
+    }
+  }
 }
 
 TEST(Contracts, LookAtTheOptimizersPhaseAloneWhereAStepHasOne) {
