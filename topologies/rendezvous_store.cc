@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <set>
@@ -20,8 +21,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// A c10d store answers its handshake at once; something else that holds the port never does.
-constexpr milliseconds kHandshake = std::chrono::seconds(5);
+// A c10d store answers its handshake at once, though on a machine with many more ranks than cores
+// seconds later; something else that holds the port never does.
+constexpr milliseconds kHandshake = std::chrono::seconds(10);
 
 std::string endpoint(const Rendezvous& rendezvous) {
   const bool ipv6 = rendezvous.master_addr.find(':') != std::string::npos;
@@ -121,7 +123,17 @@ void quiet_libtorch() {
   c10::initLogging();
 }
 
+/// The store's and Gloo's sockets raise SIGPIPE where a peer has just left. By default that would
+/// end this rank without a word; ignored, the write fails and becomes an Error that names the peer.
+void survive_lost_peers() {
+  struct sigaction current{};
+  if (sigaction(SIGPIPE, nullptr, &current) == 0 && current.sa_handler == SIG_DFL) {
+    std::signal(SIGPIPE, SIG_IGN);
+  }
+}
+
 c10::intrusive_ptr<c10d::Store> open_store(const Rendezvous& rendezvous, const Timeouts& timeouts) {
+  survive_lost_peers();
   quiet_libtorch();
   Addresses addresses;
   resolve(rendezvous, addresses);

@@ -386,7 +386,7 @@ def test_a_busy_port_ends_every_rank_within_seconds_and_names_it(tmp_path):
         ended = run(
             ["--quick", "--out", str(tmp_path / "no")],
             environment={"MASTER_PORT": port},
-            timeout=20,
+            timeout=40,
         )
     for rank in ended:
         assert rank.code == 2

@@ -58,6 +58,8 @@ bool on_ranks(std::int64_t world_size, const std::function<bool(Communicator&)>&
   for (const pid_t child : children) {
     int status = 0;
     waitpid(child, &status, 0);
+    // A body may let ranks leave; none may be ended by a signal.
+    EXPECT_TRUE(WIFEXITED(status)) << "a rank was ended by signal " << WTERMSIG(status);
     all = all && WIFEXITED(status) && WEXITSTATUS(status) == 0;
   }
   return all;
