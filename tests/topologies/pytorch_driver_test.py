@@ -24,6 +24,7 @@ from topologies.pytorch.ranks import CannotRun
 
 ROOT = Path(__file__).resolve().parents[2]
 DRIVER = ROOT / "topologies" / "pytorch" / "optimizer_step.py"
+WRAPPING_DIFFERENCE = DRIVER.with_name("wrapping_difference.py")
 MODEL = """[
   {"name": "large.weight", "shape": [67, 129], "dtype": "fp32"},
   {"name": "small.weight", "shape": [17, 64], "dtype": "fp32"},
@@ -47,14 +48,14 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", **more}
 
 
-def on_ranks(world_size: int, *arguments: str, timeout: int = 150) -> Ended:
+def on_ranks(world_size: int, *arguments: str, program: Path = DRIVER, timeout: int = 150) -> Ended:
     """Starts the ranks by hand: torchrun would replace their exit codes."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     ranks = [
         subprocess.Popen(
-            [sys.executable, DRIVER, *arguments],
+            [sys.executable, program, *arguments],
             env=environment(
                 RANK=str(rank),
                 LOCAL_RANK=str(rank),
@@ -246,6 +247,16 @@ def test_what_cannot_run_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     assert "no-such-model" in ended.errors[0]
     assert ended.errors[0].count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_fixture_of_wrapping_prints_what_the_issue_says() -> None:
+    ended = on_ranks(2, program=WRAPPING_DIFFERENCE)
+    assert ended.codes == [0, 0], ended.errors
+    shown = [line.split() for line in ended.out]
+    assert shown[1] == ["none", "fine", "32", "bits"]
+    assert shown[2][:4] == ["none", "coarse", "8", "bits"]
+    assert [float(text) for text in shown[2][4:]] == [pytest.approx(6.1498e-5, rel=1e-3), 0]
+    assert shown[4] == ["original-parameters", "coarse", "32", "bits", "0.0000e+00", "0"]
 
 
 @pytest.mark.parametrize(
