@@ -20,6 +20,7 @@
 #include "core/program.h"
 #include "topologies/load_model.h"
 #include "topologies/plan_summary.h"
+#include "topologies/unit_traffic.h"
 
 namespace stepscope::bench {
 namespace {
@@ -61,6 +62,12 @@ Figures of a rank:
     text += fmt::format("  {:<22}{}\n", column.name, column.meaning);
   }
   text += R"(imbalance is maximum / mean over the ranks.
+
+Collectives of a training step, the same on every rank; bytes are those that a rank hands in:
+  all_gather            parameters of a unit, over the shards: the root's once, every other unit's twice
+  reduce_scatter        gradients of a unit, over the shards
+  all_reduce            gradients, over the replicas: of a unit (hsdp), of a bucket (ddp)
+Units are fsdp1's; under fsdp2 and hsdp each numbered module ("layers.7"), and the root, which is the rest.
 
 State policies: local: threshold and blocks on what the rank is handed; global: threshold on the whole parameter
 (fsdp1: unit), blocks from the start of the shard; original: threshold and blocks on the original parameter.
@@ -154,8 +161,31 @@ int extra_collectives(const std::vector<PlanExtent>& extents) {
   throw Error("a plan without a count of cut blocks");
 }
 
+struct NamedTraffic {
+  const char* name;
+  const topologies::CollectiveTraffic& traffic;
+};
+
+std::vector<NamedTraffic> by_name(const topologies::UnitTraffic& traffic) {
+  return {{"all_gather", traffic.all_gather},
+          {"reduce_scatter", traffic.reduce_scatter},
+          {"all_reduce", traffic.all_reduce}};
+}
+
+void print_traffic(const topologies::UnitTraffic& traffic) {
+  std::size_t width = 5;
+  for (const auto& [name, one] : by_name(traffic)) {
+    width = std::max(width, std::to_string(one.bytes).size());
+  }
+  fmt::print("\n{:<20}  {:>12}  {:>9}  {:>{}}\n", "a training step", "among ranks", "calls",
+             "bytes", width);
+  for (const auto& [name, one] : by_name(traffic)) {
+    fmt::print("{:<20}  {:>12}  {:>9}  {:>{}}\n", name, one.ranks, one.calls, one.bytes, width);
+  }
+}
+
 void print_table(const Options& options, const Model& model, const ShardPlan& plan,
-                 const PlanSummary& summary) {
+                 const PlanSummary& summary, const topologies::UnitTraffic& traffic) {
   const auto& columns = topologies::plan_columns();
   const std::vector<PlanExtent> extents = summary.extents();
   std::string topology(topologies::topology_name(plan.topology()));
@@ -184,6 +214,7 @@ void print_table(const Options& options, const Model& model, const ShardPlan& pl
     fmt::print("{:<20}  {:>{}}  {:>{}}  {:>{}}  {:>9.4g}\n", columns[i].name, extent.min, width,
                extent.max, width, extent.total, width, extent.imbalance);
   }
+  print_traffic(traffic);
   if (!options.ranks) return;
 
   std::vector<std::size_t> widths;
@@ -208,7 +239,7 @@ void print_table(const Options& options, const Model& model, const ShardPlan& pl
 
 /// Rows are written as they come, so that a million of them need no memory.
 void print_json(const Options& options, const Model& model, const ShardPlan& plan,
-                const PlanSummary& summary) {
+                const PlanSummary& summary, const topologies::UnitTraffic& traffic) {
   const auto& columns = topologies::plan_columns();
   const std::vector<PlanExtent> extents = summary.extents();
   nlohmann::ordered_json json = {
@@ -236,6 +267,10 @@ void print_json(const Options& options, const Model& model, const ShardPlan& pla
                                                     {"max", extent.max},
                                                     {"total", extent.total},
                                                     {"imbalance", extent.imbalance}};
+  }
+  for (const auto& [name, one] : by_name(traffic)) {
+    json["a_training_step"][name] = {
+        {"ranks", one.ranks}, {"calls", one.calls}, {"bytes", one.bytes}};
   }
   const std::string text =
       json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
@@ -295,8 +330,9 @@ int run(int argc, char** argv) {
   }
   const ShardPlan plan = ShardPlan::make(model, options->plan);
   const PlanSummary summary(model, plan, options->state);
+  const topologies::UnitTraffic traffic = topologies::plan_unit_traffic(model, plan);
   if (!options->plan_out.empty()) write_plan(*options, model, plan, summary);
-  (options->json ? print_json : print_table)(*options, model, plan, summary);
+  (options->json ? print_json : print_table)(*options, model, plan, summary, traffic);
   return kFine;
 }
 

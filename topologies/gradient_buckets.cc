@@ -6,33 +6,26 @@
 #include <utility>
 
 #include "core/error.h"
+#include "topologies/gradient_bucket_plan.h"
 #include "topologies/torch_types.h"
 
 namespace stepscope::topologies {
-namespace {
-
-// PyTorch's defaults: a small bucket first, so that communication begins early.
-constexpr std::int64_t kFirstBucketBytes = std::int64_t{1} << 20;
-constexpr std::int64_t kBucketBytes = std::int64_t{25} << 20;
-
-}  // namespace
-
 GradientBuckets::GradientBuckets(std::vector<std::int64_t> numels, kernels::DType dtype,
                                  c10::Device device, Communicator& communicator)
     : numels_(std::move(numels)),
       places_(numels_.size()),
       dtype_(dtype),
       communicator_(communicator) {
-  bool full = true;
+  std::vector<std::int64_t> bytes;
+  for (const std::int64_t numel : numels_) bytes.push_back(numel * kernels::element_bytes(dtype));
+  const std::vector<std::size_t> bucket_of = plan_gradient_buckets(bytes);
   for (std::size_t i = numels_.size(); i-- > 0;) {
     if (numels_[i] == 0) continue;
-    if (full) buckets_.emplace_back();
-    Bucket& bucket = buckets_.back();
-    places_[i] = {buckets_.size() - 1, bucket.numel};
+    if (bucket_of[i] >= buckets_.size()) buckets_.resize(bucket_of[i] + 1);
+    Bucket& bucket = buckets_[bucket_of[i]];
+    places_[i] = {bucket_of[i], bucket.numel};
     bucket.numel += numels_[i];
     ++bucket.tensors;
-    const std::int64_t limit = buckets_.size() == 1 ? kFirstBucketBytes : kBucketBytes;
-    full = bucket.numel * kernels::element_bytes(dtype) >= limit;
   }
   for (Bucket& bucket : buckets_) {
     bucket.data =

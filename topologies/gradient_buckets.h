@@ -1,8 +1,8 @@
 #pragma once
 
 /// Purpose: ddp's reduction: gradients are laid into buckets in the reverse order of the
-/// parameters, and a bucket is all-reduced as soon as it is full, as PyTorch's
-/// DistributedDataParallel does by default.
+/// parameters (gradient_bucket_plan.h), and a bucket is all-reduced as soon as its gradients are
+/// there, as PyTorch's DistributedDataParallel does by default.
 ///
 /// Usage:
 ///     GradientBuckets buckets(numels, DType::fp32, at::kCPU, communicator);

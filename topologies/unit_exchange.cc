@@ -177,7 +177,7 @@ void UnitExchange::gather(std::size_t unit, std::span<const LocalView> local,
         .copy_(view(local[layout.tensors[i]].param, layout.numels[i]));
   }
   at::Tensor all = chunk;
-  if (shards_ > 1) {
+  if (shards_ > 1 && layout.chunk > 0) {
     all = at::empty({shards_ * layout.chunk}, options_);
     shard_group_->all_gather_into(dtype_, chunk.data_ptr(), layout.chunk, all.data_ptr());
     record(CollectiveKind::all_gather, layout.chunk);
@@ -213,6 +213,7 @@ void UnitExchange::reduce(std::size_t unit, std::span<const at::Tensor> gradient
     }
     return;
   }
+  if (layout.chunk == 0) return;
   at::Tensor all = packed(layout, gradients);
   at::Tensor chunk = all;
   divide(all, division_.before);

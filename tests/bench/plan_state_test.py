@@ -114,7 +114,7 @@ def test_the_table_says_what_the_json_says() -> None:
     words = ["--model", "tiny", "--world-size", 3, "--state-policy", "original", "--ranks"]
     text = run(*words).stdout
     found = plan(*words)
-    head, summary, ranks = text.split("\n\n")
+    head, summary, traffic, ranks = text.split("\n\n")
     assert head.splitlines() == [
         "tiny: 929664 parameters in 53 tensors, 3 ranks, fsdp2",
         "AdamW8bit, state policy original, the model's dtypes, extra collectives a step: 1",
@@ -124,9 +124,55 @@ def test_the_table_says_what_the_json_says() -> None:
         assert rows[column] == [str(extent[k]) for k in ("min", "max", "total")]
     assert len(rows) == len(found["a_rank"])
     assert len({len(line) for line in summary.splitlines()}) == 1, "columns are aligned"
+    moved = {line.split()[0]: line.split()[1:] for line in traffic.splitlines()[1:]}
+    assert moved == {
+        kind: [str(one[k]) for k in ("ranks", "calls", "bytes")]
+        for kind, one in found["a_training_step"].items()
+    }
+    assert len({len(line) for line in traffic.splitlines()}) == 1, "columns are aligned"
     lines = [line.split() for line in ranks.splitlines()]
     assert lines[0] == list(found["ranks"][0])
     assert lines[1:] == [[str(v) for v in r.values()] for r in found["ranks"]]
+
+
+def test_the_traffic_of_a_step_is_that_of_its_units(tmp_path: Path) -> None:
+    """Two blocks of 6 x 10 and 5 elements, and a root of 7 x 10."""
+    parameters = [{"name": "embed.weight", "shape": [7, 10]}]
+    for block in range(2):
+        parameters.append({"name": f"blocks.{block}.up.weight", "shape": [6, 10]})
+        parameters.append({"name": f"blocks.{block}.up.bias", "shape": [5]})
+    words = ["--model", model_of(tmp_path, *parameters), "--topology"]
+
+    def traffic(*arguments: str | int) -> dict:
+        moved = plan(*words, *arguments)["a_training_step"]
+        return {kind: tuple(one.values()) for kind, one in moved.items()}
+
+    nothing = (1, 0, 0)
+    assert traffic("single") == dict.fromkeys(
+        ("all_gather", "reduce_scatter", "all_reduce"), nothing
+    )
+    # A rank's rows, padded: 2 of the root's 7, 2 of 6 and 2 of 5. Calls: 1 + 2 x 2 gathers.
+    root, block = 2 * 10 * 4, (2 * 10 + 2) * 4
+    assert traffic("fsdp2", "--world-size", 4) == {
+        "all_gather": (4, 5, root + 4 * block),
+        "reduce_scatter": (4, 3, 4 * (root + 2 * block)),
+        "all_reduce": nothing,
+    }
+    assert traffic("hsdp", "--world-size", 12, "--replicas", 3, "--dtype", "bf16") == {
+        "all_gather": (4, 5, (root + 4 * block) // 2),
+        "reduce_scatter": (4, 3, 2 * (root + 2 * block)),
+        "all_reduce": (3, 3, (root + 2 * block) // 2),
+    }
+    # Flat: of 70 and 65 elements a rank has a quarter, rounded up.
+    wrap = tmp_path / "units.json"
+    wrap.write_text('[["embed"], ["blocks.0"], ["blocks.1"]]')
+    assert traffic("fsdp1", "--world-size", 4, "--wrap", wrap) == {
+        "all_gather": (4, 6, 2 * (18 + 2 * 17) * 4),  # no unit spans the model
+        "reduce_scatter": (4, 3, 4 * (18 + 2 * 17) * 4),
+        "all_reduce": nothing,
+    }
+    assert traffic("fsdp1", "--world-size", 4, "--wrap", "whole-model")["all_gather"] == (4, 1, 200)
+    assert traffic("ddp", "--world-size", 4)["all_reduce"] == (4, 1, 200 * 4)
 
 
 # Known from bug reports and measured on bitsandbytes (state: two moments and 2048 bytes of tables).

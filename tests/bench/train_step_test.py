@@ -7,12 +7,13 @@ import csv
 import json
 import re
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.bench.ranks import Job, run
+from tests.bench.ranks import BIN, Job, run
 
 PROGRAM = "train_step"
 TEXT = Path(__file__).parents[2] / "docs" / "run-folder.md"
@@ -98,6 +99,58 @@ def test_a_step_gathers_the_root_once_and_each_block_twice(full_run: Path) -> No
     assert len(manifest["collectives_a_step"]) == 3
     for found in manifest["collectives_a_step"].values():
         assert found == expected
+
+
+def network(folder: Path, width: int) -> tuple[Path, Path]:
+    """The network of one block as a model for plan_state, and its units as a wrapping."""
+    norms = [("norm1", [width]), ("norm2", [width])]
+    block = [(f"{name}.{part}", shape) for name, shape in norms for part in ("weight", "bias")]
+    block += [
+        ("attention.qkv.weight", [3 * width, width]),
+        ("attention.out.weight", [width, width]),
+    ]
+    block += [("mlp.up.weight", [4 * width, width]), ("mlp.down.weight", [width, 4 * width])]
+    root = [("embed.weight", [256, width]), ("position.weight", [64, width])]
+    root += [("norm.weight", [width]), ("norm.bias", [width]), ("head.weight", [256, width])]
+    parameters = root + [(f"blocks.0.{name}", shape) for name, shape in block]
+    model, wrap = folder / "network.json", folder / "units.json"
+    model.write_text(json.dumps([{"name": name, "shape": shape} for name, shape in parameters]))
+    wrap.write_text(json.dumps([[name for name, _ in root], ["blocks.0"]]))
+    return model, wrap
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    "ranks, topology",
+    [
+        (1, ["single"]),
+        (3, ["ddp"]),
+        (3, ["fsdp2"]),
+        (3, ["fsdp1"]),
+        (4, ["hsdp", "--replicas", "2"]),
+    ],
+)
+def test_plan_state_foretells_the_bytes_of_every_unit_collective(
+    tmp_path: Path, ranks: int, topology: list[str], dtype: str
+) -> None:
+    model, wrap = network(tmp_path, 32)
+    words = ["--topology", *topology, "--dtype", dtype]
+    units = ["--wrap", wrap] if topology == ["fsdp1"] else []
+    plan = [BIN / "plan_state", "--model", model, "--world-size", ranks, *words, *units, "--json"]
+    done = subprocess.run([*map(str, plan)], capture_output=True, text=True, check=True)
+    foretold = json.loads(done.stdout)["a_training_step"]
+    brief = ["--optimizer", "AdamW8bit", "--steps", 2, *RATE]
+    # Two steps teach little: what is asked for is what they move, not their verdict.
+    words = [*BRIEF, *brief, *words, "--out", tmp_path / "run"]
+    for ended in run([*map(str, words)], ranks, program=PROGRAM):
+        assert ended.code in (0, 1), ended.err
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    moved = {kind: [0, 0] for kind in foretold}
+    (records,) = manifest["collectives_a_step"].values()
+    for record in records:
+        moved[record["kind"]][0] += 1
+        moved[record["kind"]][1] += record["numel"] * {"fp32": 4, "bf16": 2}[dtype]
+    assert moved == {kind: [one["calls"], one["bytes"]] for kind, one in foretold.items()}
 
 
 TOPOLOGIES = [
