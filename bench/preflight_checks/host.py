@@ -30,7 +30,7 @@ def build(binaries: Path, root: Path) -> Finding:
     except (OSError, subprocess.TimeoutExpired) as error:
         return stop("build", f"{program} does not run ({error})", "build it: ./bench.sh --quick")
     version = said.stdout.strip()
-    found = re.search(r"\(commit (\S+?)(-dirty)?, (\w+)\)", version)
+    found = re.search(r"\(commit (\w+)(, dirty)?, (\w+)\)", version)
     if said.returncode != 0 or not found:
         return stop("build", f"{program} --version says: {version or said.stderr.strip()}", "build")
     if found[3] != "Release":

@@ -2,8 +2,9 @@
 # The batch script for any allocation: job.sh ROOT BUILD OUT [OPTION...], submitted by bench/slurm/submit. ROOT is the checkout,
 # BUILD its build folder, OUT the run folder to write; the options go to optimizer_step.
 #
-# The preflight of every node comes first; where it says stop nothing is measured. Identities of every node, the preflight, the
-# commands as they were run, and the packed folder go to OUT/evidence and OUT.tar.gz. A check that failed makes the job's exit code 1, everything else that stopped it 2.
+# The preflight of every node comes first; where it says stop nothing is measured. After the benchmarks come the parts of parts.sh,
+# on the same ranks. Identities of every node, the preflight, the commands as they were run, and what the parts found go to
+# OUT/evidence, and all of it to OUT.tar.gz. A check that failed makes the job's exit code 1, everything else that stopped it 2.
 #SBATCH --job-name=stepscope
 # Slurm's warning before the time limit comes to this script, which ends the step so that what was measured is kept.
 #SBATCH --signal=B:TERM@30
@@ -19,17 +20,27 @@ out=$3
 shift 3
 cd "$root" || exit 2
 
-stage=$(mktemp -d "${TMPDIR:-/tmp}/stepscope-job.XXXXXX") || exit 2
+# Beside the run folder, where every node can write, and where submit finds it should this script be killed.
+stage=$out.evidence
+if ! mkdir -p "$(dirname "$out")" || ! mkdir -m 0755 "$stage"; then
+  echo "job.sh: $stage cannot be made: another run writes there, or nobody may" >&2
+  exit 2
+fi
 step=
 # shellcheck disable=SC2329 # by the traps below
 finish() { rm -rf "$stage"; }
+# keep_evidence FOLDER: what was gathered so far, beside what was measured.
+keep_evidence() { mkdir -p "$1/evidence" && cp -r "$stage"/. "$1/evidence/"; }
 # shellcheck disable=SC2329
 ended_early() {
-  echo "job.sh: told to stop: ending the step, what was measured is kept in $out.incomplete" >&2
+  echo "job.sh: told to stop: ending the step, what was measured is kept" >&2
   if [ -n "$step" ]; then
     kill -TERM "$step" 2>/dev/null
     wait "$step"
   fi
+  for folder in "$out" "$out.incomplete"; do
+    if [ -d "$folder" ]; then keep_evidence "$folder"; fi
+  done
   exit 2
 }
 trap finish EXIT
@@ -85,7 +96,7 @@ run srun --ntasks-per-node=1 --ntasks="$SLURM_JOB_NUM_NODES" --kill-on-bad-exit=
 cat "$stage/preflight"
 if ((preflight != 0)); then
   echo 'job.sh: the preflight says stop: nothing was measured' >&2
-  mkdir -p "$out.incomplete/evidence" && cp "$stage"/* "$out.incomplete/evidence/"
+  keep_evidence "$out.incomplete"
   exit 2
 fi
 
@@ -93,13 +104,19 @@ code=0
 run srun --kill-on-bad-exit=1 "$build/bin/optimizer_step" --device "$device" --out "$out" "$@" || code=$?
 
 if ! [ -d "$out" ]; then
-  if ((code == 0 || code == 1)); then code=2; fi
-  if [ -d "$out.incomplete" ]; then
-    mkdir -p "$out.incomplete/evidence" && cp "$stage"/* "$out.incomplete/evidence/"
-  fi
+  if [ -d "$out.incomplete" ]; then keep_evidence "$out.incomplete"; fi
   echo "job.sh: optimizer_step exited with $code and left no complete run folder" >&2
   exit 2
 fi
-mkdir -p "$out/evidence" && cp "$stage"/* "$out/evidence/"
+
+# The worst of all parts counts; the benchmarks' figures are whole whatever comes of them.
+# shellcheck source=bench/slurm/parts.sh disable=SC1091
+. bench/slurm/parts.sh
+for part in traced_step memcheck; do
+  found=0
+  "$part" || found=$?
+  if ((found > code)); then code=$found; fi
+done
+keep_evidence "$out"
 tar -czf "$out.tar.gz.new" -C "$(dirname "$out")" "$(basename "$out")" && mv "$out.tar.gz.new" "$out.tar.gz"
 exit "$code"

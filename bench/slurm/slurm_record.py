@@ -23,6 +23,8 @@ from typing import Any
 from bench.slurm.slurm_outcome import COMPLETE, INCOMPLETE, NOT_RUN, SUBJECT, Outcome
 from results.run_folder import INCOMPLETE_SUFFIX, schema
 
+EVIDENCE_SUFFIX = ".evidence"  # of job.sh's own folder beside the run folder
+
 
 def default_out(root: Path) -> Path:
     """runs/<utc>-<commit>, as the benchmarks name their folders."""
@@ -55,11 +57,26 @@ def record(
         manifest = _read_manifest(folder) or _not_measured(INCOMPLETE)
         _add_to_manifest(folder, manifest, outcome, queue, facts)
     evidence = folder / "evidence"
+    # What the job script had gathered when it was killed.
+    left = out.with_name(out.name + EVIDENCE_SUFFIX)
+    if left.is_dir():
+        shutil.copytree(left, evidence, dirs_exist_ok=True)
+        shutil.rmtree(left)
     evidence.mkdir(exist_ok=True)
-    _write_json(evidence / "slurm.json", _slurm_part(outcome, queue, facts))
+    part = _slurm_part(outcome, queue, facts) | {"parts": parts(folder)}
+    _write_json(evidence / "slurm.json", part)
     if log.is_file():
         shutil.move(log, evidence / "job.log")
     return folder, outcome
+
+
+def parts(folder: Path) -> list[str]:
+    """What the job's parts after the benchmarks found, a line each: "name: verdict, reason"."""
+    try:
+        text = (folder / "evidence" / "parts").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.splitlines()
 
 
 def _slurm_part(outcome: Outcome, queue: str, facts: dict[str, Any]) -> dict[str, Any]:

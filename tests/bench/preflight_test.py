@@ -153,6 +153,24 @@ def test_who_holds_the_profiling_interface_is_a_warning():
     assert host.profilers([], {"CUDA_INJECTION64_PATH": "/x.so"}).level == WARNING
 
 
+@pytest.mark.parametrize(
+    ("version", "level"),
+    [
+        ("commit 0123abcd4567, Release", "ok"),
+        ("commit 0123abcd4567, dirty, Release", "ok"),
+        ("commit 0123abcd4567, Debug", "stop"),
+        ("commit 0123abcd4567, dirty, Debug", "stop"),
+        ("nothing of the kind", "stop"),
+    ],
+)
+def test_only_a_release_build_may_be_measured(tmp_path, version, level):
+    program = tmp_path / "optimizer_step"
+    program.write_text(f"#!/bin/sh\necho 'optimizer_step, stepscope 0.1.0 ({version})'\n")
+    program.chmod(0o755)
+    # No checkout whose commit could differ.
+    assert host.build(tmp_path, tmp_path).level == level
+
+
 def test_packages_that_differ_from_the_pins_are_told(tmp_path):
     (tmp_path / "torch-2.12.0+cpu.dist-info").mkdir()
     torch, bitsandbytes = host.packages(tmp_path, {"torch": "2.13.0", "bitsandbytes": "0.50.2"})

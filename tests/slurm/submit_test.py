@@ -75,9 +75,23 @@ def test_a_job_that_ran_leaves_a_complete_folder_with_its_evidence(lab, tmp_path
     preflight = (evidence / "preflight").read_text()
     assert "1: ok      loopback" in preflight
     assert "optimizer_step --device cpu --out" in (evidence / "commands").read_text()
-    assert json.loads((evidence / "slurm.json").read_text())["code"] == "COMPLETED"
+    slurm = json.loads((evidence / "slurm.json").read_text())
+    assert slurm["code"] == "COMPLETED"
+    assert slurm["parts"] == [
+        "traced step: ok, 3 ranks keep the plan of fsdp2/global",
+        "memcheck: not run, because compute-sanitizer checks what runs on a GPU, and this job has"
+        " none",
+    ]
+    assert all(line in ended.stderr for line in slurm["parts"])
+    verdicts = json.loads((evidence / "trace_check.json").read_text())["verdicts"]
+    judged = {(one["contract"], one["rank"]): one["status"] for one in verdicts}
+    assert {judged["local-n", rank] for rank in range(3)} == {"ok"}
+    assert not Path(f"{out}.evidence").exists()
     with tarfile.open(f"{out}.tar.gz") as packed:
-        assert "run/results.csv" in packed.getnames()
+        names = packed.getnames()
+    assert "run/results.csv" in names
+    assert "run/evidence/parts" in names
+    assert sum(name.endswith(".sqlite") for name in names) > 3
 
 
 def test_no_secret_of_the_environment_is_in_what_is_left(lab, tmp_path):
