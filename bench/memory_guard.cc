@@ -41,20 +41,24 @@ void require_memory(topologies::Communicator& communicator,
         largest_case = step_case.benchmark_name(model.name);
       }
     }
+    // Two builds that take turns are alive at once, and have not allocated yet.
+    const std::int64_t builds = options.turns.taken() ? 2 : 1;
+    const char* shared = options.turns.taken() ? ", half of which is this build's" : "";
     if (const auto own = runtime.available_bytes()) {
-      if (largest <= *own - kOverhead) return;
+      if (largest <= *own / builds - kOverhead) return;
       throw Error(largest_case + " needs " + gibibytes(largest) +
-                      " of tensors on this rank, whose device has " + gibibytes(*own) + " free",
+                      " of tensors on this rank, whose device has " + gibibytes(*own) + " free" +
+                      shared,
                   "use more ranks or a smaller model; nothing was allocated");
     }
     const auto available = available_bytes();
     if (!available) return;
     // Compared per rank, so that no product can overflow.
-    const std::int64_t share = *available / local_world_size;
+    const std::int64_t share = *available / builds / local_world_size;
     if (largest <= share - kOverhead) return;
     throw Error(largest_case + " needs " + gibibytes(largest) + " of tensors on this rank and " +
                     std::to_string(local_world_size) + " rank(s) share " + gibibytes(*available) +
-                    " of free memory",
+                    " of free memory" + shared,
                 "use more ranks on more hosts or a smaller model; nothing was allocated");
   });
 }

@@ -23,6 +23,7 @@
 #include "bench/step_report.h"
 #include "bench/step_session.h"
 #include "bench/straggler_report.h"
+#include "bench/turns.h"
 #include "bench/usable_cores.h"
 #include "core/error.h"
 #include "core/program.h"
@@ -46,6 +47,15 @@ class SilentReporter final : public benchmark::BenchmarkReporter {
 
 /// `value` in so many digits that different numbers look different.
 std::string exact(double value) { return nlohmann::json(value).dump(); }
+
+/// Google Benchmark's flags that decide what is run, a line each.
+std::string agreed_flags(const StepOptions& options) {
+  std::string text;
+  for (const std::string& flag : options.benchmark_flags) {
+    if (!flag.starts_with("--benchmark_out")) text += "flag=" + flag + "\n";
+  }
+  return text;
+}
 
 /// What must be equal on all ranks, a line a fact.
 std::string agreement(const StepOptions& options, const Model& model) {
@@ -72,9 +82,26 @@ std::string agreement(const StepOptions& options, const Model& model) {
   text += "warmup=" + std::to_string(options.warmup_steps) + "\n";
   text += "trace=" + std::to_string(options.trace_steps) + "\n";
   text += "device=" + std::string(topologies::device_name(options.device)) + "\n";
-  for (const std::string& flag : options.benchmark_flags) {
-    if (!flag.starts_with("--benchmark_out")) text += "flag=" + flag + "\n";
+  text += "baton=" + options.turns.baton.socket + "\n";
+  text += "turn-steps=" + std::to_string(options.turns.steps) + "\n";
+  text += "turn-dropped=" + std::to_string(options.turns.dropped) + "\n";
+  text += agreed_flags(options);
+  return text;
+}
+
+/// What must be equal in two builds that take turns, a line a fact: as many turns, and the same
+/// work in each.
+std::string measured(const StepOptions& options, const Model& model, std::int64_t world_size) {
+  // The number is that of the order in which turns are begun and ended.
+  std::string text = "turns=1\nmodel=" + model.name + " " + std::to_string(model.numel()) + "\n";
+  for (const StepCase& step_case : step_cases(options)) {
+    text += "case=" + step_case.benchmark_name(model.name) + "\n";
   }
+  text += "world-size=" + std::to_string(world_size) + "\n";
+  text += "steps=" + std::to_string(options.steps) + "\n";
+  text += "turn-steps=" + std::to_string(options.turns.steps) + "\n";
+  text += "turn-dropped=" + std::to_string(options.turns.dropped) + "\n";
+  text += agreed_flags(options);
   return text;
 }
 
@@ -104,7 +131,8 @@ void initialize_benchmark(const StepOptions& options, bool root) {
 nlohmann::json manifest(const StepOptions& options, const Model& model,
                         const topologies::DeviceRuntime& runtime,
                         const std::vector<std::string>& command,
-                        const std::vector<std::string>& hosts, std::int64_t threads) {
+                        const std::vector<std::string>& hosts, std::int64_t threads,
+                        const Turns& turns) {
   nlohmann::json json = results::collect_provenance(command);
   json["program"] = "optimizer_step";
   json["pytorch"] = topologies::torch_version();
@@ -119,6 +147,12 @@ nlohmann::json manifest(const StepOptions& options, const Model& model,
   json["min_8bit_size"] = options.min_8bit_size;
   json["weight_decay"] = options.weight_decay ? nlohmann::json(*options.weight_decay)
                                               : nlohmann::json(nullptr);  // the optimizers' own
+  if (turns.taken()) {
+    json["turns"] = {{"pair", turns.pair()},
+                     {"order", options.turns.baton.first ? "first" : "second"},
+                     {"timed_steps", options.turns.steps},
+                     {"dropped_steps", options.turns.dropped}};
+  }
   json["model"] = {{"name", model.name},
                    {"given", options.model},
                    {"parameters", model.parameters.size()},
@@ -165,10 +199,17 @@ int measure(const StepOptions& options, const std::vector<std::string>& command)
                                   step_case.plan_options(options, communicator->world_size()));
     }
   });
+  Turns turns(*communicator, options.turns, options.timeouts.collective);
+  turns.meet(measured(options, model, communicator->world_size()));
   require_memory(*communicator, *runtime, model, options, cases, rendezvous.local_world_size);
+  // Both builds have looked at the free memory before either takes of it.
+  turns.synchronize();
 
-  StepSession session{
-      .options = options, .model = model, .communicator = *communicator, .runtime = *runtime};
+  StepSession session{.options = options,
+                      .model = model,
+                      .communicator = *communicator,
+                      .runtime = *runtime,
+                      .turns = turns};
   session.threads = options.threads > 0
                         ? options.threads
                         : std::max<std::int64_t>(1, usable_cores() / rendezvous.local_world_size);
@@ -178,7 +219,8 @@ int measure(const StepOptions& options, const std::vector<std::string>& command)
     if (!root || only_list) return;
     announce(model);
     folder = std::make_unique<results::RunFolder>(results::RunFolder::create(
-        destination(options), manifest(options, model, *runtime, command, hosts, session.threads)));
+        destination(options),
+        manifest(options, model, *runtime, command, hosts, session.threads, turns)));
     folder->set("launcher", rendezvous.launcher);
     session.run_folder = folder.get();
   });
@@ -197,6 +239,7 @@ int measure(const StepOptions& options, const std::vector<std::string>& command)
     throw Error("no case was measured",
                 "check --benchmark_filter; --benchmark_list_tests lists the names");
   }
+  turns.begin();
   topologies::together(*communicator, [&] {
     if (root && !has_flag(options.benchmark_flags, "benchmark_format")) {
       print_stragglers(session.completed);
@@ -210,6 +253,7 @@ int measure(const StepOptions& options, const std::vector<std::string>& command)
   topologies::together(*communicator, [&] {
     if (root) std::printf("%s\n", folder->finish().c_str());
   });
+  turns.finish();
   const bool failed = std::any_of(session.completed.begin(), session.completed.end(),
                                   [](const CaseResult& result) { return !result.failure.empty(); });
   return failed || any_broken(session.completed) ? kCheckFailed : kFine;

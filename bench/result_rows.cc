@@ -16,6 +16,16 @@ std::optional<std::int64_t> bandwidth(std::int64_t bytes, std::optional<std::int
   return static_cast<std::int64_t>(static_cast<Wide>(bytes) * 1'000'000'000 / *ns);
 }
 
+/// With turns, those steps too that are dropped at the start of each.
+std::int64_t warmup_steps(const StepOptions& options) {
+  std::int64_t steps = options.warmup_steps;
+  if (options.turns.taken()) {
+    const std::int64_t turns = (options.steps + options.turns.steps - 1) / options.turns.steps;
+    steps += turns * options.turns.dropped;
+  }
+  return steps;
+}
+
 }  // namespace
 
 void write_rows(results::RunFolder& folder, const StepSession& session, const CaseResult& result) {
@@ -48,7 +58,7 @@ void write_rows(results::RunFolder& folder, const StepSession& session, const Ca
         .set("build_type", build_type())
         .set("status", result.failure.empty() ? "ok" : "failed")
         .set("status_reason", result.failure)
-        .set("warmup_steps", session.options.warmup_steps)
+        .set("warmup_steps", warmup_steps(session.options))
         .set("steps", static_cast<std::int64_t>(result.samples.step_ns.size()))
         .set("p10_ns", results::percentile(result.samples.step_ns, 10))
         .set("p50_ns", median)

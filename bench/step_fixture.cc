@@ -58,13 +58,16 @@ class StepFixture {
     return true;
   }
 
-  /// One timed step.
+  /// One timed step. Turns with another build begin and end between steps.
   double Step() {
+    if (session_.turns.taken() && timed_ % session_.options.turns.steps == 0) begin_turn();
     session_.communicator.barrier();
     timer_.start();
     optimizer_->step();
     session_.runtime.synchronize();
-    return std::chrono::duration<double>(timer_.stop()).count();
+    const double seconds = std::chrono::duration<double>(timer_.stop()).count();
+    ++timed_;
+    return seconds;
   }
 
   /// Gathers what every rank measured and hands it to the session.
@@ -76,11 +79,23 @@ class StepFixture {
     if (result_.failure.empty()) result_.samples = timer_.gather(communicator);
     find_savings();
     if (result_.failure.empty() && session_.options.trace_steps > 0) trace();
+    // Still in this build's turn: freeing large tensors takes time.
+    optimizer_.reset();
     session_.completed.push_back(std::move(result_));
     return session_.completed.back();
   }
 
  private:
+  /// The turn in which the case was set up has ended before the first timed step.
+  void begin_turn() {
+    if (timed_ > 0) session_.turns.end();
+    session_.turns.begin();
+    topologies::together(session_.communicator, [&] {
+      for (std::int64_t i = 0; i < session_.options.turns.dropped; ++i) optimizer_->step();
+      session_.runtime.synchronize();
+    });
+  }
+
   /// Behind all figures, so that recording is in none of them.
   void trace() {
     std::string name = result_.benchmark;
@@ -113,6 +128,7 @@ class StepFixture {
   std::unique_ptr<topologies::ShardedOptimizer> optimizer_;
   CaseResult result_;
   StepTimer timer_;
+  std::int64_t timed_ = 0;  ///< steps
 };
 
 void publish(benchmark::State& state, const CaseResult& result) {
@@ -132,9 +148,22 @@ void publish(benchmark::State& state, const CaseResult& result) {
   counter("max_peak_allocated_bytes", peak_bytes);
 }
 
+/// As many turns as a case's timed steps take, so that a case that is not timed leaves the other
+/// build in step.
+void let_turns_pass(const StepSession& session) {
+  const auto& options = session.options;
+  for (std::int64_t done = 0; done < options.steps; done += options.turns.steps) {
+    session.turns.begin();
+    if (done + options.turns.steps < options.steps) session.turns.end();
+  }
+}
+
 void run_case(benchmark::State& state, StepSession& session, const StepCase& step_case) {
   StepFixture fixture(session, step_case);
+  session.turns.begin();
   const bool checked = fixture.SetUp();
+  session.turns.end();
+  if (!checked && session.turns.taken()) let_turns_pass(session);
   if (checked) {
     for ([[maybe_unused]] const auto _ : state) state.SetIterationTime(fixture.Step());
   }
@@ -144,6 +173,7 @@ void run_case(benchmark::State& state, StepSession& session, const StepCase& ste
   topologies::together(session.communicator, [&] {
     if (session.run_folder != nullptr) write_rows(*session.run_folder, session, result);
   });
+  session.turns.end();
 }
 
 }  // namespace

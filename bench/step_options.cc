@@ -47,6 +47,8 @@ std::optional<StepOptions> parse_step_options(int argc, const char* const* argv)
   std::string device = "cpu";
   std::string timeout = "25";
   std::string rendezvous_timeout = "30";
+  std::string baton_timeout = "300";
+  std::string order = "first";
   bool version = false;
 
   CLI::App app("Measures the optimizer step of one model on all ranks of a job.", "optimizer_step");
@@ -91,6 +93,17 @@ std::optional<StepOptions> parse_step_options(int argc, const char* const* argv)
   app.add_option("--timeout", timeout, "seconds a rank waits for its peers in a step (default 25)");
   app.add_option("--rendezvous-timeout", rendezvous_timeout,
                  "seconds a rank waits for its peers to start (default 30)");
+  auto* baton = app.add_option(
+      "--baton", options.turns.baton.socket,
+      "take turns with another build on this host: the socket through which the two speak");
+  std::string turn_steps, turn_dropped;
+  std::vector<CLI::Option*> of_turns = {
+      app.add_option("--turn", order, "first (makes the socket; default) or second"),
+      app.add_option("--turn-steps", turn_steps, "timed steps in a turn (default 10)"),
+      app.add_option("--turn-dropped", turn_dropped,
+                     "steps before them in every turn, as warm-up (default 2)"),
+      app.add_option("--baton-timeout", baton_timeout,
+                     "seconds to wait for the other build (default 300)")};
   app.add_flag("--version", version, "print version and commit");
   try {
     app.parse(argc, argv);
@@ -116,6 +129,19 @@ std::optional<StepOptions> parse_step_options(int argc, const char* const* argv)
       parse_list<StatePolicy>(state_policy_names, topologies::parse_state_policy);
   require_topology(options, Topology::fsdp1, "--wrap", wrap->count());
   require_topology(options, Topology::hsdp, "--replicas", replicas.empty() ? 0 : 1);
+  for (const CLI::Option* option : of_turns) {
+    if (option->count() > 0 && baton->count() == 0) {
+      throw Error(option->get_name() + " is given without --baton", "add --baton SOCKET");
+    }
+  }
+  if (baton->count() > 0 && options.turns.baton.socket.empty()) {
+    throw Error("--baton is empty", "give the path of a socket");
+  }
+  if (order != "first" && order != "second") {
+    throw Error("--turn is \"" + order + "\"", "give first or second");
+  }
+  options.turns.baton.first = order == "first";
+  options.turns.timeout = seconds("--baton-timeout", baton_timeout);
   options.wrapping = topologies::load_wrapping(options.wrap);
   options.device = topologies::parse_device(device);
   options.timeouts.collective = seconds("--timeout", timeout);
@@ -124,6 +150,8 @@ std::optional<StepOptions> parse_step_options(int argc, const char* const* argv)
   constexpr std::int64_t kMost = 10'000'000;
   options.steps = whole_number("--steps", steps, options.quick ? 20 : 100, 1, kMost);
   options.warmup_steps = whole_number("--warmup", warmup, options.quick ? 3 : 10, 0, kMost);
+  options.turns.steps = whole_number("--turn-steps", turn_steps, 10, 1, kMost);
+  options.turns.dropped = whole_number("--turn-dropped", turn_dropped, 2, 0, kMost);
   const bool cpu = options.device == topologies::Device::cpu;
   constexpr std::int64_t kMostTraced = 10'000;
   options.trace_steps = whole_number("--trace", trace, cpu ? 3 : 0, 0, kMostTraced);

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/turns.h"
 #include "kernels/shard_tensors.h"
 #include "topologies/communicator.h"
 #include "topologies/sharded_optimizer.h"
@@ -40,6 +41,7 @@ struct StepOptions {
   bool quick = false;
   std::string out;  ///< run folder; empty: runs/<utc>-<commit>
   topologies::Timeouts timeouts;
+  TurnOptions turns;                         ///< with another build on this host
   std::vector<std::string> benchmark_flags;  ///< --benchmark_*, screened
 };
 

@@ -16,6 +16,7 @@
 #include "bench/step_case.h"
 #include "bench/step_options.h"
 #include "bench/step_samples.h"
+#include "bench/turns.h"
 #include "results/run_folder.h"
 #include "topologies/communicator.h"
 #include "topologies/model.h"
@@ -47,6 +48,7 @@ struct StepSession {
   const topologies::Model& model;
   topologies::Communicator& communicator;
   topologies::DeviceRuntime& runtime;
+  Turns& turns;
   std::int64_t threads = 1;                  ///< threads of this rank
   results::RunFolder* run_folder = nullptr;  ///< rank 0 only; null while only listing
   std::vector<CaseResult> completed = {};    ///< in order; the same on every rank
