@@ -18,6 +18,7 @@
 #include "core/parse.h"
 #include "core/printable.h"
 #include "core/program.h"
+#include "topologies/collective_model.h"
 #include "topologies/load_model.h"
 #include "topologies/plan_summary.h"
 #include "topologies/unit_traffic.h"
@@ -25,6 +26,7 @@
 namespace stepscope::bench {
 namespace {
 
+using topologies::CollectiveKind;
 using topologies::Model;
 using topologies::PlanColumn;
 using topologies::PlanExtent;
@@ -34,13 +36,16 @@ using topologies::ShardPlan;
 using topologies::Topology;
 
 constexpr std::int64_t kMaxRanks = std::int64_t{1} << 62;
-constexpr std::int64_t kMaxPlanTensors = 1'000'000;  ///< of all ranks in a plan file
+constexpr std::int64_t kMaxLatencyNs = 1'000'000'000'000;          ///< 1000 s
+constexpr std::int64_t kMaxBytesPerS = 1'000'000'000'000'000'000;  ///< 1 EB/s
+constexpr std::int64_t kMaxPlanTensors = 1'000'000;                ///< of all ranks in a plan file
 
 struct Options {
   std::string model = "gpt2";
   topologies::PlanOptions plan;
   topologies::StateOptions state;
-  std::string wrap;  ///< as given; empty: not fsdp1
+  std::string wrap;                              ///< as given; empty: not fsdp1
+  std::optional<topologies::LinkModel> predict;  ///< none: times are not asked for
   bool ranks = false;
   bool json = false;
   std::string plan_out;                  ///< empty: none is written
@@ -53,6 +58,7 @@ std::string footer() {
   plan_state --model llama-3.1-405b --topology fsdp1 --wrap per-module --world-size 16384 --dtype bf16
   plan_state --model my-model.json --topology hsdp --replicas 4 --world-size 64 --state-policy original --ranks
   plan_state --model tiny --topology fsdp1 --wrap units.json --world-size 4 --json
+  plan_state --model llama-3.1-405b --world-size 16384 --dtype bf16 --predict --latency-ns 5000
   plan_state --model gpt2 --world-size 8 --plan-out plan.json && trace_check report.sqlite --plan plan.json
   units.json: [["transformer.wte", "transformer.wpe", "lm_head"], ["transformer.h.0", "transformer.h.1"], ...]
 
@@ -68,6 +74,9 @@ Collectives of a training step, the same on every rank; bytes are those that a r
   reduce_scatter        gradients of a unit, over the shards
   all_reduce            gradients, over the replicas: of a unit (hsdp), of a bucket (ddp)
 Units are fsdp1's; under fsdp2 and hsdp each numbered module ("layers.7"), and the root, which is the rest.
+
+--predict adds what they would take on paper, by a ring and by a tree: a message of b bytes takes the latency and b over the
+bandwidth, calls come one after another (topologies/collective_model.h). Predicted, never measured.
 
 State policies: local: threshold and blocks on what the rank is handed; global: threshold on the whole parameter
 (fsdp1: unit), blocks from the start of the shard; original: threshold and blocks on the original parameter.
@@ -87,6 +96,10 @@ std::optional<Options> parse(int argc, const char* const* argv) {
   std::string replicas = "1";
   std::string min_8bit_size = std::to_string(topologies::kMin8bitSize);
   std::vector<std::string> plan_ranks;
+  topologies::LinkModel link;
+  std::string latency_ns = std::to_string(link.latency_ns);
+  std::string bytes_per_s = std::to_string(link.bytes_per_s);
+  bool predict = false;
   bool version = false;
   CLI::App app("Plans what every rank of a job will hold, without allocating it.", "plan_state");
   app.footer(footer());
@@ -104,6 +117,12 @@ std::optional<Options> parse(int argc, const char* const* argv) {
   app.add_option("--dtype", dtype, "fp32, bf16 or fp16 for all parameters (default: the model's)");
   app.add_option("--min-8bit-size", min_8bit_size,
                  "below this many elements state is FP32 (default 4096)");
+  app.add_flag("--predict", predict, "also predicted times of a training step's collectives");
+  auto* latency_option =
+      app.add_option("--latency-ns", latency_ns, "of a message, for --predict (default 20000)");
+  auto* bandwidth_option =
+      app.add_option("--bytes-per-s", bytes_per_s,
+                     "that a rank sends, for --predict (default 50000000000: 400 Gbit/s)");
   app.add_flag("--ranks", options.ranks, "also a row for every rank");
   app.add_flag("--json", options.json, "JSON instead of a table");
   app.add_option("--plan-out", options.plan_out,
@@ -128,6 +147,13 @@ std::optional<Options> parse(int argc, const char* const* argv) {
   options.plan.topology = topologies::parse_topology(topology);
   options.plan.world_size = parse_int("--world-size", world_size, 1, kMaxRanks);
   options.plan.replicas = parse_int("--replicas", replicas, 1, kMaxRanks);
+  link.latency_ns = parse_int("--latency-ns", latency_ns, 0, kMaxLatencyNs);
+  link.bytes_per_s = parse_int("--bytes-per-s", bytes_per_s, 1, kMaxBytesPerS);
+  if (predict) {
+    options.predict = link;
+  } else if (latency_option->count() + bandwidth_option->count() > 0) {
+    throw Error("--latency-ns or --bytes-per-s is given without --predict", "add --predict");
+  }
   if (plan_ranks_option->count() > 0 && options.plan_out.empty()) {
     throw Error("--plan-ranks is given without --plan-out", "name the file to write");
   }
@@ -162,30 +188,85 @@ int extra_collectives(const std::vector<PlanExtent>& extents) {
 }
 
 struct NamedTraffic {
-  const char* name;
+  CollectiveKind kind;
   const topologies::CollectiveTraffic& traffic;
+
+  std::string name() const { return std::string(topologies::collective_name(kind)); }
 };
 
 std::vector<NamedTraffic> by_name(const topologies::UnitTraffic& traffic) {
-  return {{"all_gather", traffic.all_gather},
-          {"reduce_scatter", traffic.reduce_scatter},
-          {"all_reduce", traffic.all_reduce}};
+  return {{CollectiveKind::all_gather, traffic.all_gather},
+          {CollectiveKind::reduce_scatter, traffic.reduce_scatter},
+          {CollectiveKind::all_reduce, traffic.all_reduce}};
+}
+
+struct Predicted {
+  std::string name;  ///< of the collective, or "sum"
+  std::int64_t ring_ns = 0;
+  std::int64_t tree_ns = 0;
+};
+
+/// A line a collective, and their sum. Throws Error where a time does not fit in 64 bits.
+std::vector<Predicted> predict(const topologies::UnitTraffic& traffic,
+                               const topologies::LinkModel& link) {
+  std::vector<Predicted> lines;
+  Predicted sum{.name = "sum"};
+  for (const NamedTraffic& one : by_name(traffic)) {
+    const auto time = [&](topologies::Algorithm algorithm, std::int64_t& total) {
+      const auto ns = topologies::predicted_ns(one.kind, algorithm, link, one.traffic);
+      if (__builtin_add_overflow(total, ns, &total)) {
+        throw Error("the predicted time of a step does not fit in 64 bits of ns",
+                    "ask for fewer ranks, or a faster link");
+      }
+      return ns;
+    };
+    lines.push_back({.name = one.name(),
+                     .ring_ns = time(topologies::Algorithm::ring, sum.ring_ns),
+                     .tree_ns = time(topologies::Algorithm::tree, sum.tree_ns)});
+  }
+  lines.push_back(sum);
+  return lines;
+}
+
+/// What a training step moves, and, where it was asked for, the predicted times.
+struct PlannedStep {
+  topologies::UnitTraffic traffic;
+  std::vector<Predicted> predicted;
+};
+
+void print_prediction(const std::vector<Predicted>& lines, const topologies::LinkModel& link) {
+  const auto milliseconds = [](std::int64_t ns) {
+    return fmt::format("{}.{:06}", ns / 1'000'000, ns % 1'000'000);
+  };
+  std::size_t width = 7;
+  for (const std::int64_t longest : {lines.back().ring_ns, lines.back().tree_ns}) {
+    width = std::max(width, milliseconds(longest).size());
+  }
+  fmt::print("\n{:<20}  {:>{}}  {:>{}}\n", "predicted", "ring ms", width, "tree ms", width);
+  for (const Predicted& line : lines) {
+    fmt::print("{:<20}  {:>{}}  {:>{}}\n", line.name, milliseconds(line.ring_ns), width,
+               milliseconds(line.tree_ns), width);
+  }
+  fmt::print(
+      "Predicted, not measured: {} ns a message, {} bytes/s a rank, one call after another.\n",
+      link.latency_ns, link.bytes_per_s);
 }
 
 void print_traffic(const topologies::UnitTraffic& traffic) {
   std::size_t width = 5;
-  for (const auto& [name, one] : by_name(traffic)) {
+  for (const auto& [kind, one] : by_name(traffic)) {
     width = std::max(width, std::to_string(one.bytes).size());
   }
   fmt::print("\n{:<20}  {:>12}  {:>9}  {:>{}}\n", "a training step", "among ranks", "calls",
              "bytes", width);
-  for (const auto& [name, one] : by_name(traffic)) {
-    fmt::print("{:<20}  {:>12}  {:>9}  {:>{}}\n", name, one.ranks, one.calls, one.bytes, width);
+  for (const NamedTraffic& line : by_name(traffic)) {
+    fmt::print("{:<20}  {:>12}  {:>9}  {:>{}}\n", line.name(), line.traffic.ranks,
+               line.traffic.calls, line.traffic.bytes, width);
   }
 }
 
 void print_table(const Options& options, const Model& model, const ShardPlan& plan,
-                 const PlanSummary& summary, const topologies::UnitTraffic& traffic) {
+                 const PlanSummary& summary, const PlannedStep& step) {
   const auto& columns = topologies::plan_columns();
   const std::vector<PlanExtent> extents = summary.extents();
   std::string topology(topologies::topology_name(plan.topology()));
@@ -214,7 +295,8 @@ void print_table(const Options& options, const Model& model, const ShardPlan& pl
     fmt::print("{:<20}  {:>{}}  {:>{}}  {:>{}}  {:>9.4g}\n", columns[i].name, extent.min, width,
                extent.max, width, extent.total, width, extent.imbalance);
   }
-  print_traffic(traffic);
+  print_traffic(step.traffic);
+  if (options.predict) print_prediction(step.predicted, *options.predict);
   if (!options.ranks) return;
 
   std::vector<std::size_t> widths;
@@ -239,7 +321,7 @@ void print_table(const Options& options, const Model& model, const ShardPlan& pl
 
 /// Rows are written as they come, so that a million of them need no memory.
 void print_json(const Options& options, const Model& model, const ShardPlan& plan,
-                const PlanSummary& summary, const topologies::UnitTraffic& traffic) {
+                const PlanSummary& summary, const PlannedStep& step) {
   const auto& columns = topologies::plan_columns();
   const std::vector<PlanExtent> extents = summary.extents();
   nlohmann::ordered_json json = {
@@ -268,9 +350,19 @@ void print_json(const Options& options, const Model& model, const ShardPlan& pla
                                                     {"total", extent.total},
                                                     {"imbalance", extent.imbalance}};
   }
-  for (const auto& [name, one] : by_name(traffic)) {
-    json["a_training_step"][name] = {
-        {"ranks", one.ranks}, {"calls", one.calls}, {"bytes", one.bytes}};
+  for (const NamedTraffic& line : by_name(step.traffic)) {
+    json["a_training_step"][line.name()] = {{"ranks", line.traffic.ranks},
+                                            {"calls", line.traffic.calls},
+                                            {"bytes", line.traffic.bytes}};
+  }
+  if (options.predict) {
+    auto& predicted = json["predicted"];
+    predicted = {{"measured", false},
+                 {"latency_ns", options.predict->latency_ns},
+                 {"bytes_per_s", options.predict->bytes_per_s}};
+    for (const Predicted& line : step.predicted) {
+      predicted[line.name] = {{"ring_ns", line.ring_ns}, {"tree_ns", line.tree_ns}};
+    }
   }
   const std::string text =
       json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
@@ -330,9 +422,10 @@ int run(int argc, char** argv) {
   }
   const ShardPlan plan = ShardPlan::make(model, options->plan);
   const PlanSummary summary(model, plan, options->state);
-  const topologies::UnitTraffic traffic = topologies::plan_unit_traffic(model, plan);
+  PlannedStep step{.traffic = topologies::plan_unit_traffic(model, plan), .predicted = {}};
+  if (options->predict) step.predicted = predict(step.traffic, *options->predict);
   if (!options->plan_out.empty()) write_plan(*options, model, plan, summary);
-  (options->json ? print_json : print_table)(*options, model, plan, summary, traffic);
+  (options->json ? print_json : print_table)(*options, model, plan, summary, step);
   return kFine;
 }
 

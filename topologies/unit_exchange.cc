@@ -67,18 +67,6 @@ void divide(at::Tensor& tensor, double divisor) {
 
 }  // namespace
 
-std::string_view collective_name(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::all_gather:
-      return "all_gather";
-    case CollectiveKind::reduce_scatter:
-      return "reduce_scatter";
-    case CollectiveKind::all_reduce:
-      return "all_reduce";
-  }
-  throw Error("unknown kind of collective");
-}
-
 UnitExchange::UnitExchange(const Model& model, const ShardPlan& plan,
                            std::vector<std::vector<std::size_t>> units, kernels::DType dtype,
                            Device device, Communicator& communicator)

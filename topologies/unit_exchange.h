@@ -27,9 +27,9 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
+#include "topologies/collective_kind.h"
 #include "topologies/communicator.h"
 #include "topologies/gradient_buckets.h"
 #include "topologies/model.h"
@@ -37,11 +37,6 @@
 #include "topologies/sharded_optimizer.h"
 
 namespace stepscope::topologies {
-
-enum class CollectiveKind { all_gather, reduce_scatter, all_reduce };
-
-/// "all_gather", "reduce_scatter" or "all_reduce".
-std::string_view collective_name(CollectiveKind kind);
 
 /// One collective that this rank took part in.
 struct CollectiveRecord {

@@ -175,6 +175,47 @@ def test_the_traffic_of_a_step_is_that_of_its_units(tmp_path: Path) -> None:
     assert traffic("ddp", "--world-size", 4)["all_reduce"] == (4, 1, 200 * 4)
 
 
+def test_predicted_times_are_those_of_the_model_and_say_that_they_are_predicted() -> None:
+    words = ["--model", LLAMA, "--world-size", 16384, "--dtype", "bf16", "--predict"]
+    words += ["--latency-ns", 5000, "--bytes-per-s", 10**9]
+    found = plan(*words)
+    moved, predicted = found["a_training_step"], found["predicted"]
+    assert predicted["measured"] is False
+    assert (predicted["latency_ns"], predicted["bytes_per_s"]) == (5000, 10**9)
+    # By the table of collective_model.h, at a byte a ns: 16,384 ranks, and log2 of that is 14.
+    gather, scatter = moved["all_gather"], moved["reduce_scatter"]
+    sent = {"all_gather": 16383 * gather["bytes"], "reduce_scatter": scatter["bytes"] // 16384}
+    sent["reduce_scatter"] *= 16383
+    for kind in sent:
+        assert moved[kind]["ranks"] == 16384
+        for algorithm, messages in (("ring", 16383), ("tree", 14)):
+            expected = moved[kind]["calls"] * messages * 5000 + sent[kind]
+            assert predicted[kind][f"{algorithm}_ns"] == expected
+    assert predicted["all_reduce"] == {"ring_ns": 0, "tree_ns": 0}
+    for time in ("ring_ns", "tree_ns"):
+        assert predicted["sum"][time] == sum(predicted[kind][time] for kind in moved)
+    *_, table = run(*words).stdout.split("\n\n")
+    lines = table.splitlines()
+    assert lines[0].split() == ["predicted", "ring", "ms", "tree", "ms"]
+    assert lines[-1].startswith("Predicted, not measured: 5000 ns a message, 1000000000 bytes/s")
+    for line in lines[1:-1]:
+        kind, *times = line.split()
+        shown = [int(time.replace(".", "")) for time in times]  # ms with six decimals: ns
+        assert shown == list(predicted[kind].values())
+
+
+def test_no_time_is_predicted_unless_asked_for() -> None:
+    assert "predicted" not in plan("--model", "tiny", "--world-size", 4)
+    assert error("--model", "tiny", "--latency-ns", 1) == (
+        "--latency-ns or --bytes-per-s is given without --predict; add --predict"
+    )
+
+
+def test_a_time_beyond_64_bits_is_refused_before_anything_is_printed() -> None:
+    words = ["--model", LLAMA, "--world-size", A_MILLION, "--predict"]
+    assert "does not fit in 64 bits" in error(*words, "--bytes-per-s", 1)
+
+
 # Known from bug reports and measured on bitsandbytes (state: two moments and 2048 bytes of tables).
 def test_state_of_8_bit_and_of_small_parameters(tmp_path: Path) -> None:
     for n, size, expected in ((3, 8192, 3 * 16_640 + 2048), (3, 2048, 3 * 16_384)):
