@@ -21,8 +21,8 @@ struct Line {
   std::map<std::string, std::string> reasons;  ///< by status: where and why, the first one
 };
 
-std::string where_and_why(const CaseResult& result, const nlohmann::ordered_json& verdict) {
-  std::string text = result.benchmark;
+std::string where_and_why(const CaseContracts& each, const nlohmann::ordered_json& verdict) {
+  std::string text = each.benchmark;
   if (verdict.contains("rank"))
     text += fmt::format(", rank {}", verdict["rank"].get<std::int64_t>());
   if (verdict.contains("step")) text += ", " + verdict["step"].get<std::string>();
@@ -31,17 +31,17 @@ std::string where_and_why(const CaseResult& result, const nlohmann::ordered_json
 
 }  // namespace
 
-void write_contracts(const std::filesystem::path& path, const std::vector<CaseResult>& results) {
+void write_contracts(const std::filesystem::path& path, const std::vector<CaseContracts>& cases) {
   nlohmann::ordered_json json = {{"schema_version", 1}, {"cases", nlohmann::json::array()}};
-  for (const CaseResult& result : results) {
+  for (const CaseContracts& each : cases) {
     nlohmann::ordered_json traces = nlohmann::json::array();
     nlohmann::ordered_json verdicts = nlohmann::json::array();
-    for (const RankContracts& rank : result.contracts) {
+    for (const RankContracts& rank : each.ranks) {
       traces.push_back(rank.trace);
       for (const auto& verdict : rank.verdicts) verdicts.push_back(verdict);
     }
-    json["cases"].push_back({{"benchmark", result.benchmark},
-                             {"repetition", result.repetition},
+    json["cases"].push_back({{"benchmark", each.benchmark},
+                             {"repetition", each.repetition},
                              {"traces", std::move(traces)},
                              {"verdicts", std::move(verdicts)}});
   }
@@ -51,15 +51,15 @@ void write_contracts(const std::filesystem::path& path, const std::vector<CaseRe
   file.commit();
 }
 
-void print_contracts(const std::vector<CaseResult>& results) {
+void print_contracts(const std::vector<CaseContracts>& cases) {
   std::map<std::string, Line> lines;
-  for (const CaseResult& result : results) {
-    for (const RankContracts& rank : result.contracts) {
+  for (const CaseContracts& each : cases) {
+    for (const RankContracts& rank : each.ranks) {
       for (const auto& verdict : rank.verdicts) {
         Line& line = lines[verdict["contract"].get<std::string>()];
         const auto status = verdict["status"].get<std::string>();
         ++line.counts[status];
-        line.reasons.try_emplace(status, where_and_why(result, verdict));
+        line.reasons.try_emplace(status, where_and_why(each, verdict));
       }
     }
   }
@@ -81,9 +81,9 @@ void print_contracts(const std::vector<CaseResult>& results) {
   }
 }
 
-bool any_broken(const std::vector<CaseResult>& results) {
-  for (const CaseResult& result : results) {
-    for (const RankContracts& rank : result.contracts) {
+bool any_broken(const std::vector<CaseContracts>& cases) {
+  for (const CaseContracts& each : cases) {
+    for (const RankContracts& rank : each.ranks) {
       if (rank.status == tracer::status_name(tracer::Status::broken)) return true;
     }
   }

@@ -4,24 +4,24 @@
 /// that a run ends with.
 ///
 /// Usage:
-///     write_contracts(folder / "contracts.json", session.completed);
-///     print_contracts(session.completed);
+///     write_contracts(folder / "contracts.json", cases);
+///     print_contracts(cases);
 
 #include <filesystem>
 #include <vector>
 
-#include "bench/step_session.h"
+#include "bench/case_contracts.h"
 
 namespace stepscope::bench {
 
 /// {"schema_version", "cases": [{"benchmark", "repetition", "traces": by rank, "verdicts"}]}, with
 /// the verdicts of verdict_json.h. Throws Error where it cannot be written.
-void write_contracts(const std::filesystem::path& path, const std::vector<CaseResult>& results);
+void write_contracts(const std::filesystem::path& path, const std::vector<CaseContracts>& cases);
 
 /// A line a contract, over all cases, ranks and steps, and the first reason where it does not hold.
-void print_contracts(const std::vector<CaseResult>& results);
+void print_contracts(const std::vector<CaseContracts>& cases);
 
 /// Whether any contract of any case is broken.
-bool any_broken(const std::vector<CaseResult>& results);
+bool any_broken(const std::vector<CaseContracts>& cases);
 
 }  // namespace stepscope::bench

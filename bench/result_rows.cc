@@ -73,7 +73,7 @@ void write_rows(results::RunFolder& folder, const StepSession& session, const Ca
              ratio(slowest, static_cast<std::int64_t>(result.samples.slowest_rank.size())))
         .set("learning_rate", config.hyperparameters.learning_rate)
         .set("checked", result.checked)
-        .set("contract", result.contracts.empty() ? "unverified" : result.contracts[rank].status);
+        .set("contract", result.contracts.status(rank));
     folder.add_result(row);
   }
   for (std::size_t step = 0; step < result.samples.step_ns.size(); ++step) {

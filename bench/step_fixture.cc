@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "results/percentile.h"
 #include "topologies/step_check.h"
+#include "tracer/range.h"
 
 namespace stepscope::bench {
 namespace {
@@ -78,6 +79,8 @@ class StepFixture {
                                    communicator.rank(), session_.threads));
     if (result_.failure.empty()) result_.samples = timer_.gather(communicator);
     find_savings();
+    result_.contracts.benchmark = result_.benchmark;
+    result_.contracts.repetition = result_.repetition;
     if (result_.failure.empty() && session_.options.trace_steps > 0) trace();
     // Still in this build's turn: freeing large tensors takes time.
     optimizer_.reset();
@@ -98,10 +101,24 @@ class StepFixture {
 
   /// Behind all figures, so that recording is in none of them.
   void trace() {
-    std::string name = result_.benchmark;
-    std::replace(name.begin(), name.end(), '/', '.');
-    if (result_.repetition > 0) name += ".repetition" + std::to_string(result_.repetition);
-    result_.contracts = trace_case(session_, step_case_, plan_, std::move(optimizer_), name);
+    const RecordedCase recorded{.model = session_.model,
+                                .plan = plan_,
+                                .config = step_case_.config,
+                                .communicator = session_.communicator,
+                                .runtime = session_.runtime,
+                                .threads = session_.threads,
+                                .benchmark = result_.benchmark};
+    result_.contracts.ranks =
+        trace_case(recorded, {.steps = session_.options.trace_steps,
+                              .repetition = result_.repetition,
+                              .run_folder = session_.run_folder,
+                              .step =
+                                  [this](std::int64_t) {
+                                    const tracer::Range phase("phase optimizer");
+                                    optimizer_->step();
+                                    session_.runtime.synchronize();
+                                  },
+                              .release = [this] { optimizer_.reset(); }});
   }
 
   void find_savings() {

@@ -7,11 +7,11 @@
 
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "bench/case_contracts.h"
 #include "bench/rank_figures.h"
 #include "bench/step_case.h"
 #include "bench/step_options.h"
@@ -23,13 +23,6 @@
 
 namespace stepscope::bench {
 
-/// What the recorded steps of one rank in one case show.
-struct RankContracts {
-  std::string status = {};               ///< the worst: "ok", "broken" or "unverified"
-  std::string trace = {};                ///< file within the run folder, or why there is none
-  nlohmann::ordered_json verdicts = {};  ///< a list, as verdict_json.h writes them
-};
-
 /// One case, measured once.
 struct CaseResult {
   StepCase step_case;
@@ -40,7 +33,7 @@ struct CaseResult {
   std::vector<RankFigures> ranks;  ///< by rank
   StepSamples samples;
   std::vector<std::optional<double>> savings;  ///< by rank, against FP32 AdamW of the same run
-  std::vector<RankContracts> contracts;        ///< by rank; none where nothing was recorded
+  CaseContracts contracts;
 };
 
 struct StepSession {

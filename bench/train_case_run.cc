@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "bench/resident_memory.h"
+#include "bench/step_trace.h"
 #include "bench/training_step.h"
 #include "topologies/state_file.h"
 
@@ -53,6 +54,8 @@ class Training {
       if (!options.save.empty() && result_.failure.empty() && (due || step + 1 == end)) save();
     }
     finish();
+    result_.contracts.benchmark = result_.benchmark;
+    if (result_.failure.empty() && options.trace_steps > 0) trace(end);
     return std::move(result_);
   }
 
@@ -74,6 +77,27 @@ class Training {
     if (!std::isfinite(loss)) {
       result_.failure = "the loss of step " + std::to_string(step + 1) + " is not finite";
     }
+  }
+
+  /// Behind all figures, and after saving: the recorded steps leave nothing behind but their
+  /// traces.
+  void trace(std::int64_t first) {
+    const RecordedCase recorded{.model = setting_.network.model(),
+                                .plan = plan_,
+                                .config = config_,
+                                .communicator = setting_.communicator,
+                                .runtime = setting_.runtime,
+                                .threads = setting_.threads,
+                                .benchmark = result_.benchmark};
+    const auto step = [&](std::int64_t i) { step_->run(batch(first + i)); };
+    const auto release = [this] {
+      step_.reset();
+      optimizer_.reset();
+    };
+    result_.contracts.ranks = trace_case(recorded, {.steps = setting_.options.trace_steps,
+                                                    .run_folder = setting_.run_folder,
+                                                    .step = step,
+                                                    .release = release});
   }
 
   /// The same on every rank, to the last bit.

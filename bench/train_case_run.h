@@ -13,10 +13,12 @@
 #include <string>
 #include <vector>
 
+#include "bench/case_contracts.h"
 #include "bench/rank_figures.h"
 #include "bench/step_samples.h"
 #include "bench/train_options.h"
 #include "bench/train_text.h"
+#include "results/run_folder.h"
 #include "topologies/unit_exchange.h"
 
 namespace stepscope::bench {
@@ -28,7 +30,8 @@ struct TrainSetting {
   const TrainText& text;
   topologies::Communicator& communicator;
   topologies::DeviceRuntime& runtime;
-  std::int64_t threads = 1;  ///< threads of this rank
+  std::int64_t threads = 1;                        ///< threads of this rank
+  const results::RunFolder* run_folder = nullptr;  ///< rank 0 only
 };
 
 /// Losses are means over the ranks, in nats a byte.
@@ -43,6 +46,7 @@ struct TrainResult {
   StepSamples samples;
   std::vector<RankFigures> ranks;                         ///< by rank
   std::vector<topologies::CollectiveRecord> collectives;  ///< of one step, on rank 0
+  CaseContracts contracts;                                ///< of steps behind the timed ones
 };
 
 /// Trains. Throws Error where a state cannot be read or saved, or a peer is lost.

@@ -25,8 +25,8 @@ Trains a transformer over bytes on the text, every case from the same start. A s
 forward and backward pass, reduction of the gradients, optimizer. Warm-up steps train like the others.
 Rank, world size and address come from RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT.
 A table goes to stdout, and the run folder's path as its last line; messages go to stderr.
-Exit code: 0 every loss was finite, the last ones clearly below the first, and AdamW8bit's near FP32 AdamW's;
-1 not so; 2 could not run.)";
+Exit code: 0 every loss was finite, the last ones clearly below the first, AdamW8bit's near FP32 AdamW's, and no
+contract is broken; 1 not so; 2 could not run.)";
 
 /// PyTorch's fully_shard on each block and on the whole: what FSDP1 needs told to do the same.
 topologies::Wrapping units_as_wrapping(const TrainNetwork& network) {
@@ -129,7 +129,8 @@ std::optional<TrainOptions> parse_train_options(int argc, const char* const* arg
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option("--state-policy", state_policy, "global (default), local or original");
-  std::string width, layers, sequences, replicas, steps, warmup, threads, learning_rate, save_every;
+  std::string width, layers, sequences, replicas, steps, warmup, trace, threads, learning_rate,
+      save_every;
   app.add_option("--width", width, "elements of a byte's vector, a multiple of 16 (default 64)");
   app.add_option("--layers", layers, "transformer blocks (default 2)");
   app.add_option("--sequences", sequences, "pieces of 64 bytes a rank and step (default 8)");
@@ -138,6 +139,8 @@ std::optional<TrainOptions> parse_train_options(int argc, const char* const* arg
   app.add_option("--replicas", replicas, "copies that hsdp keeps; ranks = replicas x shards");
   app.add_option("--steps", steps, "timed steps (default 100)");
   app.add_option("--warmup", warmup, "steps before them (default 10)");
+  app.add_option("--trace", trace,
+                 "steps recorded after the timed ones, to judge the contracts (default 3)");
   app.add_option("--threads", threads, "threads a rank (default: cores / ranks of this host)");
   app.add_option("--learning-rate", learning_rate, "default: the optimizer's own");
   app.add_option("--save", options.save, "folder for parameters and state after the last step");
@@ -174,6 +177,8 @@ std::optional<TrainOptions> parse_train_options(int argc, const char* const* arg
   options.replicas = whole_number("--replicas", replicas, 1, 1, kMost);
   options.steps = whole_number("--steps", steps, 100, 1, kMost);
   options.warmup_steps = whole_number("--warmup", warmup, 10, 0, kMost);
+  constexpr std::int64_t kMostTraced = 1000;
+  options.trace_steps = whole_number("--trace", trace, 3, 0, kMostTraced);
   options.threads = whole_number("--threads", threads, 0, 1, kernels::ThreadPool::kMaxThreads);
   options.save_every = whole_number("--save-every", save_every, 0, 1, kMost);
   options.learning_rate = rate("--learning-rate", learning_rate);

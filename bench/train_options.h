@@ -33,6 +33,7 @@ struct TrainOptions {
   std::int64_t replicas = 1;  ///< copies that hsdp keeps
   std::int64_t steps = 100;
   std::int64_t warmup_steps = 10;
+  std::int64_t trace_steps = 3;         ///< recorded after the timed ones; 0: none
   std::int64_t threads = 0;             ///< threads a rank; 0: usable cores / ranks of this host
   std::optional<double> learning_rate;  ///< where not given: the optimizer's default
   std::string save;                     ///< folder; empty: nothing is saved

@@ -66,7 +66,7 @@ void write_train_rows(results::RunFolder& folder, const TrainSetting& setting,
         .set("first_loss", finite(result.untrained_loss))
         .set("last_loss", last_loss)
         .set("checked", "loss: finite and falling")
-        .set("contract", "unverified");
+        .set("contract", result.contracts.status(rank));
     folder.add_result(row);
   }
   for (std::size_t step = 0; step < samples.step_ns.size(); ++step) {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/contract_report.h"
 #include "bench/train_case_run.h"
 #include "bench/train_options.h"
 #include "bench/train_rows.h"
@@ -45,6 +46,7 @@ std::string agreement(const TrainOptions& options, const TrainNetwork& network,
   }
   facts += fmt::format("steps={} after {}, save every {}\n", options.steps, options.warmup_steps,
                        options.save_every);
+  facts += fmt::format("trace={}\n", options.trace_steps);
   facts += fmt::format("sequences={}, the same on every rank: {}\n", options.sequences,
                        options.same_batches);
   facts += fmt::format("save={}\nresume={}\n", options.save, options.resume);
@@ -183,6 +185,7 @@ int measure(const TrainOptions& options, const std::vector<std::string>& command
     folder = std::make_unique<results::RunFolder>(
         results::RunFolder::create(destination(options), manifest(setting, command, hosts)));
     folder->set("launcher", rendezvous.launcher);
+    setting.run_folder = folder.get();
     print_header();
   });
 
@@ -205,13 +208,20 @@ int measure(const TrainOptions& options, const std::vector<std::string>& command
     });
     completed.push_back(std::move(result));
   }
+  std::vector<CaseContracts> contracts;
+  for (const TrainResult& result : completed) contracts.push_back(result.contracts);
   topologies::together(*communicator, [&] {
-    if (root) fmt::print("{}\n", folder->finish().string());
+    if (!root) return;
+    if (options.trace_steps > 0) {
+      write_contracts(folder->working_path() / "contracts.json", contracts);
+      print_contracts(contracts);
+    }
+    fmt::print("{}\n", folder->finish().string());
   });
   const bool failed =
       std::any_of(completed.begin(), completed.end(),
                   [](const TrainResult& result) { return !result.failure.empty(); });
-  return failed ? kCheckFailed : kFine;
+  return failed || any_broken(contracts) ? kCheckFailed : kFine;
 }
 
 int run(int argc, char** argv) {

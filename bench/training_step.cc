@@ -5,6 +5,7 @@
 #include <torch/csrc/api/include/torch/utils.h>
 
 #include "topologies/torch_types.h"
+#include "tracer/range.h"
 
 namespace stepscope::bench {
 namespace {
@@ -78,22 +79,34 @@ float TrainingStep::run(const TextBatch& batch) {
   const std::size_t units = whole_.size();
   std::vector<at::Tensor> inputs(units);   // of each block and, first, of the head
   std::vector<at::Tensor> outputs(units);  // of each block and, first, of the embedding
+  const at::Tensor loss = forward(inputs, outputs, batch);
+  {
+    const tracer::Range phase("phase backward");
+    backward(inputs, outputs, loss);
+    exchange_.finish(local_);
+  }
+  {
+    const tracer::Range phase("phase optimizer");
+    optimizer_.step();
+  }
+  collectives_ = exchange_.take_records();
+  return loss.item<float>();
+}
+
+at::Tensor TrainingStep::forward(std::vector<at::Tensor>& inputs, std::vector<at::Tensor>& outputs,
+                                 const TextBatch& batch) {
+  const tracer::Range phase("phase forward");
   gather(0);
   outputs[0] = network_.embed(whole_[0], batch.inputs);
   at::Tensor x = outputs[0];
-  for (std::size_t unit = 1; unit < units; ++unit) {
+  for (std::size_t unit = 1; unit < whole_.size(); ++unit) {
     gather(unit);
     inputs[unit] = leaf(x);
     x = outputs[unit] = network_.block(whole_[unit], inputs[unit]);
     release(unit);
   }
   inputs[0] = leaf(x);
-  const at::Tensor loss = network_.loss(whole_[0], inputs[0], batch.targets);
-  backward(inputs, outputs, loss);
-  exchange_.finish(local_);
-  optimizer_.step();
-  collectives_ = exchange_.take_records();
-  return loss.item<float>();
+  return network_.loss(whole_[0], inputs[0], batch.targets);
 }
 
 void TrainingStep::backward(std::vector<at::Tensor>& inputs, std::vector<at::Tensor>& outputs,

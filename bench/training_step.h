@@ -55,6 +55,8 @@ class TrainingStep {
   void gather(std::size_t unit);
   void release(std::size_t unit);
   void reduce(std::size_t unit);
+  at::Tensor forward(std::vector<at::Tensor>& inputs, std::vector<at::Tensor>& outputs,
+                     const TextBatch& batch);
   void backward(std::vector<at::Tensor>& inputs, std::vector<at::Tensor>& outputs,
                 const at::Tensor& loss);
 

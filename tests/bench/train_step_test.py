@@ -3,10 +3,12 @@ there had been none. They learn from a page of the docs."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import re
 import signal
+import sqlite3
 import subprocess
 import time
 from pathlib import Path
@@ -151,6 +153,33 @@ def test_plan_state_foretells_the_bytes_of_every_unit_collective(
         moved[record["kind"]][0] += 1
         moved[record["kind"]][1] += record["numel"] * {"fp32": 4, "bf16": 2}[dtype]
     assert moved == {kind: [one["calls"], one["bytes"]] for kind, one in foretold.items()}
+
+
+def test_the_optimizers_phase_of_every_training_step_keeps_its_contracts(full_run: Path) -> None:
+    assert {row["contract"] for row in rows(full_run, "results")} == {"ok"}
+    document = json.loads((full_run / "contracts.json").read_text())
+    assert len(document["cases"]) == 3
+    for case in document["cases"]:
+        assert {verdict["status"] for verdict in case["verdicts"]} == {"ok"}
+        assert {verdict.get("step") for verdict in case["verdicts"]} == {
+            None,  # complete-trace, on the whole of a rank's trace
+            "step 0",
+            "step 1",
+            "step 2",
+        }
+        for trace in case["traces"]:
+            with contextlib.closing(sqlite3.connect(full_run / trace)) as file:
+                texts = {row[0] for row in file.execute("SELECT text FROM NVTX_EVENTS")}
+            # The whole step was recorded: gathers and reductions are there, in other phases.
+            assert {"c10d::_allgather_base_", "c10d::_reduce_scatter_base_"} <= texts
+
+
+def test_without_recorded_steps_contracts_stay_unverified(tmp_path: Path) -> None:
+    words = [*BRIEF, *EIGHT_BIT, "--steps", "20", "--trace", "0"]
+    folder = train(tmp_path / "run", *words)
+    assert {row["contract"] for row in rows(folder, "results")} == {"unverified"}
+    assert not (folder / "contracts.json").exists()
+    assert not (folder / "traces").exists()
 
 
 TOPOLOGIES = [
