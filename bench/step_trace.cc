@@ -1,9 +1,14 @@
 #include "bench/step_trace.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <sstream>
+#include <system_error>
 
+#include "core/error.h"
 #include "tracer/contracts.h"
 #include "tracer/nsys_writer.h"
 #include "tracer/verdict_json.h"
@@ -17,7 +22,11 @@ std::filesystem::path trace_folder(const RecordedCase& recorded, const TraceRequ
   topologies::together(recorded.communicator, [&] {
     if (request.run_folder == nullptr) return;
     path = (request.run_folder->working_path() / "traces").string();
-    std::filesystem::create_directory(path);
+    // Whatever the umask, nobody else may write what a run recorded.
+    if (::mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) {
+      throw Error("cannot be created: " + std::generic_category().message(errno),
+                  "check the folder, its permissions and its disk", {.file = path});
+    }
   });
   path = recorded.communicator.all_gather_text(path).front();
   return std::filesystem::is_directory(path) ? path : "";

@@ -39,7 +39,7 @@ void give_name(const std::string& partial, const std::string& path) {
 DurableFile::DurableFile(std::string path)
     : path_(std::move(path)),
       partial_(path_ + ".partial"),
-      descriptor_(::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+      descriptor_(::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
   if (descriptor_ == kClosed) fail("cannot be created", partial_);
 }
 

@@ -51,9 +51,12 @@ FAINTEST = 0.3
 
 
 def traces_of(folder: Path) -> dict[str, list[Path]]:
-    """The traces of a run folder by name; files that differ in the rank alone are one trace."""
+    """The traces of a run folder by name; files that differ in the rank alone are one trace.
+    Raises RunFolderError for a link that leads out of the folder, which may come from anybody."""
     found: dict[str, list[Path]] = {}
     for path in sorted([*folder.glob("traces/*.json"), *folder.glob("traces/*.json.gz")]):
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise RunFolderError(path, "is a link out of the run folder; it is not read")
         name = path.name.removesuffix(".gz").removesuffix(".json")
         name = re.sub(r"[-_.]?rank[-_.]?[0-9]+", "", name) or "ranks"
         found.setdefault(name, []).append(path)

@@ -48,7 +48,11 @@ class RunWriter:
         self._write_manifest()
         for name, table in schema()["tables"].items():
             # Unbuffered: a row is in the file when the call returns.
-            self._files[name] = (working / table["file"]).open("xb", buffering=0)
+            self._files[name] = os.fdopen(
+                _for_its_owner(working / table["file"], os.O_WRONLY | os.O_CREAT | os.O_EXCL),
+                "wb",
+                buffering=0,
+            )
             self._append(name, [column["name"] for column in table["columns"]])
 
     @classmethod
@@ -69,7 +73,9 @@ class RunWriter:
                 )
             working = destination.with_name(destination.name + INCOMPLETE_SUFFIX)
             working.parent.mkdir(parents=True, exist_ok=True)
-            working.mkdir()  # the lock: of two runs with one destination, one gets the folder
+            working.mkdir(
+                mode=0o755
+            )  # the lock: of two runs with one destination, one gets the folder
         except FileExistsError:
             raise RunFolderError(
                 working,
@@ -148,7 +154,7 @@ class RunWriter:
         path = self.working / "manifest.json"
         fresh = self.working / "manifest.json.new"
         try:
-            with fresh.open("w", encoding="utf-8") as file:
+            with open(fresh, "w", encoding="utf-8", opener=_for_its_owner) as file:
                 json.dump(self._manifest, file, indent=2, ensure_ascii=False, allow_nan=False)
                 file.write("\n")
                 file.flush()
@@ -156,6 +162,11 @@ class RunWriter:
             fresh.rename(path)
         except OSError as error:
             raise RunFolderError(path, f"cannot be written ({error.strerror})") from None
+
+
+def _for_its_owner(path: Path | str, flags: int) -> int:
+    """Whatever the umask, nobody else may write what a run measured."""
+    return os.open(path, flags, 0o644)
 
 
 def sync(path: Path) -> None:

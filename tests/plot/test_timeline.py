@@ -196,3 +196,13 @@ def test_a_folder_of_several_traces_wants_a_choice(tmp_path: Path) -> None:
     for name in ("AdamW.json", "Lion8bit.json"):
         write(tmp_path / "traces" / name, [event("kernel", "k", 1, 1)])
     assert "AdamW.json, Lion8bit.json" in refused()
+
+
+def test_a_link_out_of_the_run_folder_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "run" / "traces").mkdir(parents=True)
+    write(tmp_path / "elsewhere.json", [event("kernel", "k", 1, 1)])
+    (tmp_path / "run" / "traces" / "a.json").symlink_to(tmp_path / "elsewhere.json")
+    command = [sys.executable, ROOT / "plot" / "plot_timeline.py", tmp_path / "run"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "a.json: is a link out of the run folder" in done.stderr

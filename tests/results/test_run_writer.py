@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 from pathlib import Path
 
@@ -78,6 +79,16 @@ def test_a_destination_that_is_taken_is_refused_and_left_alone(tmp_path: Path) -
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "full"]
     (tmp_path / "empty").mkdir()
     assert RunWriter.create(tmp_path / "empty", MANIFEST).finish() == tmp_path / "empty"
+
+
+def test_nobody_else_may_write_what_a_run_leaves(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        run = RunWriter.create(tmp_path / "run", MANIFEST).finish()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(run.stat().st_mode) == 0o755
+    assert {stat.S_IMODE(path.stat().st_mode) for path in run.iterdir()} == {0o644}
 
 
 def test_a_manifest_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
