@@ -176,16 +176,15 @@ class StepContents::Builder {
     result_.in_steps_[step].meanwhile.push_back(index);
   }
 
-  /// Whether `event` is a back end's thread that does what the step's thread has called just
-  /// before: the same collective one layer down, once a call.
+  /// Whether `event` is a back end's thread that does what the step's thread has called before: the
+  /// same collective one layer down, once a call, which may have returned by then.
   bool does_the_steps_own(const Event& event, const InStep& in_step) {
     if (in_step.host_collectives.empty()) return false;
     const std::uint32_t latest = in_step.host_collectives.back();
     const NameClass& own = names_[events_[latest].name];
     const NameClass& other = names_[event.name];
     if (latest == done_elsewhere_ || other.host_collective == CollectiveKind::none ||
-        other.host_collective != own.host_collective || other.layer >= own.layer ||
-        event.start_ns > events_[latest].end_ns) {
+        other.host_collective != own.host_collective || other.layer >= own.layer) {
       return false;
     }
     done_elsewhere_ = latest;
@@ -259,10 +258,7 @@ class StepContents::Builder {
     }
     ThreadState& thread = threads_[event.thread];
     if (crosses) in_step->copies.push_back(index);
-    if (update && !within(thread.update, event)) {
-      in_step->update_operators.push_back(index);
-      thread.update = index;
-    }
+    if (update) add_update(index, event, thread, *in_step);
     if (collective) {
       // What a higher layer hands on may outlive it: only where it starts counts.
       const bool handed_on = thread.collective != kNone &&
@@ -273,6 +269,17 @@ class StepContents::Builder {
         thread.collective = index;
       }
     }
+  }
+
+  /// An update within another is a part of it. Where a wrapper's operator (DTensor's) hands on to
+  /// the operator of the same name, what that is handed is what is stepped.
+  void add_update(std::uint32_t index, const Event& event, ThreadState& thread, InStep& in_step) {
+    if (within(thread.update, event)) {
+      if (event.name != events_[thread.update].name) return;
+      std::erase(in_step.update_operators, thread.update);
+    }
+    in_step.update_operators.push_back(index);
+    thread.update = index;
   }
 
   const Call* call_of(const Event& event) const {

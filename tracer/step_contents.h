@@ -29,7 +29,8 @@ using EventIndices = std::vector<std::uint32_t>;
 struct InStep {
   EventIndices kernels;             ///< all of them
   EventIndices update_kernels;      ///< those that update_names.h knows, norm_only included
-  EventIndices update_operators;    ///< likewise; one within another is left out
+  EventIndices update_operators;    ///< likewise; of one within another the outer one, but of one
+                                    ///< within its like the inner one
   EventIndices host_collectives;    ///< as issued; what one layer hands to the next counts once
   EventIndices device_collectives;  ///< kernels
   EventIndices copies;              ///< on a device or said by an operator

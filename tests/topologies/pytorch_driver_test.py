@@ -1,30 +1,41 @@
 """topologies/pytorch/optimizer_step.py: real ranks over Gloo, real FSDP, the real bitsandbytes.
 
-A launch takes seconds to load PyTorch, so each serves several tests.
+One launch is torchrun's; the others are forked, since loading PyTorch takes seconds.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
+
+import topologies.pytorch.quiet_imports  # noqa: F401  before PyTorch
+
+# isort: split
+import torch
 
 from results.percentile import percentile
 from results.run_folder import RunFolder, read_run_folder
 from tests.results.synthetic_run import case_rows, write_run
+from topologies.pytorch import optimizer_step, wrapping_difference
 from topologies.pytorch.case import CLASSES
 from topologies.pytorch.options import parse
 from topologies.pytorch.ranks import CannotRun
 
 ROOT = Path(__file__).resolve().parents[2]
 DRIVER = ROOT / "topologies" / "pytorch" / "optimizer_step.py"
-WRAPPING_DIFFERENCE = DRIVER.with_name("wrapping_difference.py")
+RANKS_TIMEOUT_S = 240
 MODEL = """[
   {"name": "large.weight", "shape": [67, 129], "dtype": "fp32"},
   {"name": "small.weight", "shape": [17, 64], "dtype": "fp32"},
@@ -44,39 +55,71 @@ class Ended:
         return read_run_folder(self.out[-1])
 
 
-def environment(**more: str) -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", **more}
-
-
-def on_ranks(world_size: int, *arguments: str, program: Path = DRIVER, timeout: int = 150) -> Ended:
-    """Starts the ranks by hand: torchrun would replace their exit codes."""
+def on_ranks(world_size: int, *arguments: str, main: Callable[[], int] = optimizer_step.main):
+    """Starts the ranks by hand, as torchrun would replace their exit codes: forked from this
+    process, which has loaded PyTorch."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, program, *arguments],
-            env=environment(
-                RANK=str(rank),
-                LOCAL_RANK=str(rank),
-                WORLD_SIZE=str(world_size),
-                MASTER_ADDR="127.0.0.1",
-                MASTER_PORT=port,
-            ),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(world_size)
-    ]
+    with tempfile.TemporaryDirectory() as folder:
+        texts = [
+            [Path(folder) / f"{rank}.{name}" for name in ("out", "err")]
+            for rank in range(world_size)
+        ]
+        ranks = []
+        for rank in range(world_size):
+            place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size}
+            place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+            pid = os.fork()
+            if pid == 0:
+                _be_the_program(main, arguments, place, *texts[rank])
+            ranks.append(pid)
+        codes = _codes(ranks)
+        said = [[path.read_text() for path in pair] for pair in texts]
+    return Ended(codes, said[0][0].splitlines(), [err for _, err in said])
+
+
+def _be_the_program(
+    main: Callable[[], int],
+    arguments: Sequence[str],
+    place: dict[str, Any],
+    out: Path,
+    err: Path,
+) -> NoReturn:
+    code = 70
     try:
-        said = [rank.communicate(timeout=timeout) for rank in ranks]
+        os.environ.update({key: str(value) for key, value in place.items()})
+        for number, path in ((1, out), (2, err)):
+            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
+        sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
+        sys.argv = ["program", *arguments]
+        torch.set_num_threads(1)
+        code = main()
     finally:
-        for rank in ranks:
-            rank.kill()
-    return Ended(
-        [rank.returncode for rank in ranks], said[0][0].splitlines(), [err for _, err in said]
-    )
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _codes(ranks: list[int]) -> list[int]:
+    """What they end with; none outlives the deadline."""
+    codes: dict[int, int] = {}
+    deadline = time.monotonic() + RANKS_TIMEOUT_S
+    try:
+        while len(codes) < len(ranks):
+            assert time.monotonic() < deadline, "the ranks do not end"
+            for pid in ranks:
+                if pid not in codes:
+                    ended, status = os.waitpid(pid, os.WNOHANG)
+                    if ended:
+                        codes[pid] = os.waitstatus_to_exitcode(status)
+            time.sleep(0.05)
+    finally:
+        for pid in ranks:
+            if pid not in codes:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+    return [codes[pid] for pid in ranks]
 
 
 @pytest.fixture(scope="module")
@@ -94,10 +137,10 @@ def fsdp2(model: str, tmp_path_factory) -> tuple[RunFolder, list[str]]:
     adapters = "none,local-shards,original-parameters"
     done = subprocess.run(
         [*torchrun, "--model", model, "--adapter", adapters, "--steps", "6", "--out", out],
-        env=environment(),
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=400,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -124,7 +167,7 @@ def test_an_adapted_step_is_checked_timed_and_counted(fsdp2, optimizer: str, ada
         assert row["status"] == "ok", row["status_reason"]
         assert row["checked"] == f"bitsandbytes on {names[adapter]}: all elements, 2 steps"
         assert row["subject"] == "bitsandbytes"
-        assert row["contract"] == "unverified"
+        assert row["contract"] == "ok"
         assert [row[f"p{p}_ns"] for p in (10, 50, 90)] == [
             percentile(samples, p) for p in (10, 50, 90)
         ]
@@ -174,6 +217,21 @@ def test_the_stock_class_on_dtensors_is_a_failed_row_and_no_failed_run(
         assert "absmax1 tensor of 34 float32" in reason
         assert "step 1" in reason.split("by then")[1]
     assert sum("failed: step 1, parameter large.weight" in line for line in lines) == 2
+
+
+def test_the_contracts_are_in_the_run_folder_with_a_trace_a_rank(fsdp2) -> None:
+    run, lines = fsdp2
+    cases = json.loads((run.path / "contracts.json").read_text())["cases"]
+    assert {one["benchmark"] for one in cases} == {row["benchmark"] for row in run.results}
+    for one in cases:
+        failed = one["benchmark"].endswith("8bit/fsdp2/global/fp32/pieces/adapter:none")
+        assert len(one["traces"]) == (0 if failed else 2)
+        assert all((run.path / trace).stat().st_size > 0 for trace in one["traces"])
+    for adapter, status in (("local-shards", "ok"), ("none", "unverified")):
+        found = rows_of(run, "Lion8bit", adapter)
+        assert {row["contract"] for row in found} == {status}
+    shown = [line.split()[:3] for line in lines]
+    assert ["no-collectives", "ok", "30"] in shown
 
 
 def test_the_manifest_says_which_library_was_measured(fsdp2) -> None:
@@ -250,7 +308,7 @@ def test_what_cannot_run_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
 
 
 def test_the_fixture_of_wrapping_prints_what_the_issue_says() -> None:
-    ended = on_ranks(2, program=WRAPPING_DIFFERENCE)
+    ended = on_ranks(2, main=wrapping_difference.main)
     assert ended.codes == [0, 0], ended.errors
     shown = [line.split() for line in ended.out]
     assert shown[1] == ["none", "fine", "32", "bits"]

@@ -515,7 +515,8 @@ TEST(Contracts, DoNotVerifyAStepBesideWhichAnotherThreadGathers) {
 
 /// The verdicts on a step whose thread calls c10d's all-to-all, which is declared, while other
 /// threads of the back end do what `beside` names.
-Judgement declared_exchange(const std::vector<const char*>& beside) {
+Judgement declared_exchange(const std::vector<const char*>& beside,
+                            std::int64_t returns_after = 90) {
   StepTrace builder;
   const auto rank = builder.cpu_rank(1, 2);
   builder.begin_step(rank);
@@ -531,7 +532,7 @@ Judgement declared_exchange(const std::vector<const char*>& beside) {
                .kind = EventKind::collective,
                .collective = collective_of_host(name)});
   };
-  add("c10d::alltoall_base_", 0, 90, 7);
+  add("c10d::alltoall_base_", 0, returns_after, 7);
   for (std::size_t i = 0; i < beside.size(); ++i) {
     const auto at = static_cast<std::int64_t>(10 * (i + 1));
     add(beside[i], at, at + 8, 99);
@@ -545,6 +546,12 @@ Judgement declared_exchange(const std::vector<const char*>& beside) {
 
 TEST(Contracts, VerifyADeclaredCollectiveWhoseWorkABackEndsThreadDoes) {
   for (const Verdict& verdict : declared_exchange({"gloo:all_to_all"}).verdicts) {
+    EXPECT_EQ(verdict.status, Status::ok) << text(verdict);
+  }
+}
+
+TEST(Contracts, VerifyADeclaredCollectiveThatReturnsBeforeItsWorkBegins) {
+  for (const Verdict& verdict : declared_exchange({"gloo:all_to_all"}, 5).verdicts) {
     EXPECT_EQ(verdict.status, Status::ok) << text(verdict);
   }
 }
@@ -564,6 +571,46 @@ TEST(Contracts, DoNotVerifyWhatABackEndsThreadDoesBeyondTheStepsCall) {
       EXPECT_EQ(verdict.offenders[0].name, beside.back());
     }
   }
+}
+
+/// The verdict on local-n of a step that owns 4,096 of 8,192 elements, and whose update operators
+/// are `outer` over 8,192 and, within it, `inner` over `handed_on`.
+Verdict nested_updates(const char* outer, const char* inner, std::int64_t handed_on) {
+  StepTrace builder;
+  const auto rank = builder.cpu_rank(0, 1);
+  builder.begin_step(rank);
+  Trace& trace = builder.trace();
+  const std::int64_t start = builder.now() + 10;
+  const auto add = [&](const char* name, std::int64_t n, std::int64_t from, std::int64_t to) {
+    trace.add({.start_ns = start + from,
+               .end_ns = start + to,
+               .thread = 7,
+               .name = trace.intern(name),
+               .detail = trace.add_inputs({{.shape = {n}, .argument = 0}}),
+               .process = rank,
+               .kind = EventKind::host_operator});
+  };
+  add(outer, 8192, 0, 40);
+  add(inner, handed_on, 10, 30);
+  for (int i = 0; i < 4; ++i) builder.operation(rank, "aten::add", {});
+  builder.end_step(rank);
+  ExpectedPlan plan;
+  plan.ranks[0].tensors = {{.name = "w", .n = 4096, .whole = 8192}};
+  const ContractOptions options{.contracts = {Contract::local_n}, .plan = &plan};
+  const Judgement judgement = judge(builder.finish(), options);
+  EXPECT_EQ(judgement.verdicts.size(), 1U);
+  return judgement.verdicts.front();
+}
+
+TEST(Contracts, TakeTheLocalNOfADTensorsUpdateFromTheOperatorThatItsDispatchHandsOnTo) {
+  constexpr const char* kFused = "aten::_fused_adamw_";
+  const Verdict local = nested_updates(kFused, kFused, 4096);
+  EXPECT_EQ(local.status, Status::ok) << text(local);
+  const Verdict whole = nested_updates(kFused, kFused, 8192);
+  EXPECT_EQ(whole.status, Status::broken) << text(whole);
+  // Another operator within is a part of the update.
+  const Verdict part = nested_updates(kFused, "aten::_fused_sgd_", 4096);
+  EXPECT_EQ(part.status, Status::broken) << text(part);
 }
 
 TEST(Contracts, LookAtTheOptimizersPhaseAloneWhereAStepHasOne) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,13 @@ from topologies.pytorch.sharded_model import (
     sharded_model,
 )
 from topologies.pytorch.state_bytes import state_bytes, storage_bytes, tensors_of
+from topologies.pytorch.step_contracts import (
+    NO_TRACING,
+    SUBJECTS,
+    RankContracts,
+    StepRecording,
+    Tracing,
+)
 from topologies.pytorch.step_timing import Samples, affordable_steps, timed_steps
 
 LEAST_STEPS = 5
@@ -31,6 +39,7 @@ class Settings:
     warmup_steps: int
     seconds: float  # a case's timed steps may take, unless LEAST_STEPS take longer
     threads: int
+    tracing: Tracing = NO_TRACING
 
 
 @dataclass
@@ -42,11 +51,31 @@ class CaseResult:
     warmup_steps: int = 0
     samples: Samples = field(default_factory=lambda: Samples([], [], []))
     ranks: list[dict[str, Any]] = field(default_factory=list)  # columns of results.csv, by rank
+    contracts: list[RankContracts] = field(default_factory=list)  # by rank; none: not recorded
+
+    @property
+    def is_wrong(self) -> bool:
+        """A failed check. What the adapter `none` shows, whatever it is, is a finding."""
+        if self.failure:
+            return not self.is_finding
+        is_broken = any(one.status == "broken" for one in self.contracts)
+        return is_broken and self.case.adapter != "none"
 
 
 def measure(job: Job, description: dict[str, Any], case: Case, settings: Settings) -> CaseResult:
     """One case. Collective. Raises RanksFailed where it cannot be built."""
     result = CaseResult(case)
+    recording = _measure(job, description, case, settings, result)
+    gc.collect()  # FSDP's modules are cycles: they must not count in the next case's peak
+    if recording:  # plain tensors take the memory of the sharded ones
+        result.contracts = recording.judge(_numel_of(description))
+    return result
+
+
+def _measure(
+    job: Job, description: dict[str, Any], case: Case, settings: Settings, result: CaseResult
+) -> StepRecording | None:
+    """Fills `result` but for its contracts; returns the recorded steps, if any."""
     model = together(lambda: sharded_model(description, case.sharding, DTYPES[case.dtype], job))
     optimizer = together(lambda: make_optimizer(model, case))
     together(lambda: set_gradients(model))
@@ -68,8 +97,15 @@ def measure(job: Job, description: dict[str, Any], case: Case, settings: Setting
         result.warmup_steps = STEPS + more + 1
         result.samples = timed_steps(optimizer.step, steps, job.device)
     result.ranks = gather(_figures(job, model, case, optimizer, bool(result.failure), settings))
-    gc.collect()  # FSDP's modules are cycles: the case before must not count in the next one's peak
-    return result
+    if not settings.tracing.steps or result.failure or case.subject not in SUBJECTS:
+        return None
+    recording = StepRecording(job, case, case.benchmark_name(description["name"]), settings.tracing)
+    recording.record(optimizer.step)
+    return recording
+
+
+def _numel_of(description: dict[str, Any]) -> dict[str, int]:
+    return {one["name"]: math.prod(one["shape"]) for one in description["parameters"]}
 
 
 def make_optimizer(model: ShardedModel, case: Case) -> torch.optim.Optimizer:

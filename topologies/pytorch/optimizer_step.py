@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-# This folder, which Python puts first, would offer its modules as top-level ones.
-sys.path.remove(str(Path(__file__).resolve().parent))
+if __name__ == "__main__":
+    # In place of this folder, which would offer its modules as top-level ones.
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 import topologies.pytorch.quiet_imports  # noqa: F401  before PyTorch
 
@@ -20,12 +19,14 @@ import topologies.pytorch.quiet_imports  # noqa: F401  before PyTorch
 import torch
 import torch.distributed as dist
 
+from results.contract_table import contract_table
 from results.run_folder import RunFolderError
 from results.run_writer import RunWriter
 from topologies.pytorch.beside import Beside, beside
 from topologies.pytorch.case import CLASSES, Case, default_adapter
 from topologies.pytorch.measure import CaseResult, Settings, measure
 from topologies.pytorch.options import parse
+from topologies.pytorch.programs import run_program
 from topologies.pytorch.ranks import (
     CannotRun,
     Job,
@@ -37,30 +38,12 @@ from topologies.pytorch.ranks import (
     together,
 )
 from topologies.pytorch.sharded_model import Sharding
-from topologies.pytorch.step_rows import table_header, table_row, write_rows
+from topologies.pytorch.step_contracts import Tracing
+from topologies.pytorch.step_rows import table_header, table_row, write_contracts, write_rows
 from topologies.pytorch.versions import versions
 
 ROOT = Path(__file__).resolve().parents[2]
-DESCRIBE = ROOT / "build" / "bin" / "describe_run"
 FINE, CHECK_FAILED, CANNOT_RUN = 0, 1, 2
-
-
-def describe_run(*arguments: str) -> str:
-    """What C++ defines once: models, machine, build. Raises CannotRun."""
-    program = Path(os.environ.get("STEPSCOPE_BIN", DESCRIBE.parent)) / DESCRIBE.name
-    try:
-        done = subprocess.run(
-            [program, *arguments], capture_output=True, text=True, timeout=60, check=False
-        )
-    except OSError as error:
-        raise CannotRun(
-            f"{program}: {error.strerror}; run ./bench.sh once, which builds it"
-        ) from None
-    except subprocess.TimeoutExpired:
-        raise CannotRun(f"{program} did not end within 60 s") from None
-    if done.returncode:
-        raise CannotRun(done.stderr.strip().removeprefix("describe_run: "))
-    return done.stdout
 
 
 def cases_of(options: Any) -> list[Case]:
@@ -89,9 +72,7 @@ def run_measurements(
     threads = plan.threads if plan else options.threads
     threads = threads or max(1, len(os.sched_getaffinity(0)) // local_ranks)
     torch.set_num_threads(threads)
-    settings = Settings(
-        plan.steps if plan else options.steps, options.warmup, options.seconds, threads
-    )
+    given = plan.model if plan else options.model
     provenance = description["provenance"]
     hosts = gather(provenance["host"])
 
@@ -114,7 +95,7 @@ def run_measurements(
             "threads_a_rank": threads,
             "model": {
                 "name": model["name"],
-                "given": plan.model if plan else options.model,
+                "given": given,
                 "parameters": len(model["parameters"]),
                 "numel": model["numel"],
                 "skipped_tensors": model["skipped"],
@@ -123,6 +104,16 @@ def run_measurements(
         return RunWriter.create(out, manifest)
 
     folder = together(create)
+
+    def traces() -> str:
+        path = folder.working / "traces"
+        path.mkdir()
+        return str(path)
+
+    tracing = Tracing(options.trace, given, from_root(job, traces) if options.trace else "")
+    settings = Settings(
+        plan.steps if plan else options.steps, options.warmup, options.seconds, threads, tracing
+    )
     if job.is_root:
         print(
             f"{model['name']} on PyTorch FSDP: {model['numel']:,} parameters in"
@@ -149,14 +140,27 @@ def run_measurements(
             print(table_row(result, base), flush=True)
 
         together(record)
-    together(lambda: print(folder.finish(), flush=True) if folder else None)
+
+    def finish() -> None:
+        if folder is None:
+            return
+        if options.trace:
+            named = [(one.case.benchmark_name(model["name"]), one) for one in results]
+            cases = write_contracts(folder.working / "contracts.json", named)
+            print("\n".join(["", *contract_table(cases)]))
+        print(folder.finish(), flush=True)
+
+    together(finish)
     return results
 
 
 def run(arguments: list[str]) -> int:
     options = parse(arguments)
     if options.version:
-        print(describe_run("--version").replace("describe_run", "topologies/pytorch"), end="")
+        print(
+            run_program("describe_run", "--version").replace("describe_run", "topologies/pytorch"),
+            end="",
+        )
         return FINE
     job = connect(options.device, options.timeout)
     plan = from_root(job, lambda: beside(options.beside)) if options.beside else None
@@ -173,12 +177,13 @@ def run(arguments: list[str]) -> int:
         raise CannotRun("nothing was measured: no case was asked for")
     command = ["--", "topologies/pytorch/optimizer_step.py", *arguments]
     given = plan.model if plan else options.model
-    description = from_root(job, lambda: json.loads(describe_run("--model", given, *command)))
+    description = from_root(
+        job, lambda: json.loads(run_program("describe_run", "--model", given, *command))
+    )
     if len(set(gather(tuple(arguments)))) > 1:
         raise RanksFailed("the ranks were given different options")
     results = run_measurements(job, options, cases, plan, description)
-    failed = any(result.failure and not result.is_finding for result in results)
-    return CHECK_FAILED if failed else FINE
+    return CHECK_FAILED if any(result.is_wrong for result in results) else FINE
 
 
 def main() -> int:

@@ -35,7 +35,8 @@ adapters:
 
 Rank, world size and address come from RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT.
 A table goes to stdout, and the run folder's path as its last line; messages go to stderr.
-exit code: 0 measured and checked, 1 a case failed or differs from its reference, 2 could not run"""
+exit code: 0 measured and checked; 1 a case failed, differs from its reference or breaks a contract
+(with the adapter none that is a finding: 0); 2 could not run"""
 
 
 class Parser(argparse.ArgumentParser):
@@ -76,6 +77,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="fewer timed steps where they would take"
         " longer than this, but five at the least (default 20)",
     )
+    add(
+        "--trace",
+        type=whole(0),
+        help="steps recorded after the timed ones, to judge the contracts"
+        " (default 3; none on cuda)",
+    )
     add("--threads", type=whole(1), help="threads a rank (default: cores / ranks of this host)")
     add(
         "--timeout", type=seconds, default=60.0, help="seconds to wait for other ranks (default 60)"
@@ -94,6 +101,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     options.model = options.model or ("tiny" if options.quick else "gpt2")
     options.steps = options.steps or (20 if options.quick else 100)
     options.warmup = 3 if options.warmup is None else options.warmup
+    if options.trace is None:
+        options.trace = 3 if options.device == "cpu" else 0
     options.wrap = options.wrap or "per-module"
     options.optimizer = options.optimizer or (None if options.optimizer_class else list(CLASSES))
     return options
@@ -104,6 +113,10 @@ def _require_consistent(options: argparse.Namespace) -> None:
         if given:
             raise CannotRun(text)
 
+    if options.device == "cuda":
+        refuse(
+            options.trace, "--trace records steps on the CPU only; trace a GPU with nsys profile"
+        )
     if options.topology != "fsdp1":
         refuse(options.wrap, "--wrap is given without --topology fsdp1")
         refuse(options.use_orig_params, "--use-orig-params is given without --topology fsdp1")

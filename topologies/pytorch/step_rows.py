@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 from results.percentile import METHOD, percentile
@@ -67,7 +69,7 @@ def write_rows(
             "global_numel": model["numel"],
             "parameters": len(model["parameters"]),
             "checked": result.checked or None,
-            "contract": "unverified",
+            "contract": result.contracts[rank].status if result.contracts else "unverified",
             **figures,
         }
         if median:
@@ -86,6 +88,21 @@ def write_rows(
                 "start_ns": samples.start_ns[step],
             }
         )
+
+
+def write_contracts(path: Path, results: list[tuple[str, CaseResult]]) -> list[dict[str, Any]]:
+    """Writes contracts.json, in the form of bench/contract_report.cc, and returns its cases."""
+    cases = [
+        {
+            "benchmark": name,
+            "repetition": 0,
+            "traces": [rank.trace for rank in result.contracts],
+            "verdicts": [verdict for rank in result.contracts for verdict in rank.verdicts],
+        }
+        for name, result in results
+    ]
+    path.write_text(json.dumps({"schema_version": 1, "cases": cases}) + "\n")
+    return cases
 
 
 def saving(result: CaseResult, rank: int, fp32_adamw: dict[int, int]) -> float | None:

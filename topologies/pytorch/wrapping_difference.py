@@ -9,9 +9,9 @@ import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-# This folder, which Python puts first, would offer its modules as top-level ones.
-sys.path.remove(str(Path(__file__).resolve().parent))
+if __name__ == "__main__":
+    # In place of this folder, which would offer its modules as top-level ones.
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 import topologies.pytorch.quiet_imports  # noqa: F401  before PyTorch
 
