@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "bench/cuda/clock_reading.h"
 #include "bench/kernel_peers.h"
 #include "bench/kernel_subject.h"
 
@@ -17,11 +18,12 @@ namespace stepscope::bench {
 
 struct KernelResult {
   KernelCase kernel_case;
-  std::int64_t moved_bytes = 0;     ///< a step reads and writes
-  std::int64_t moment_bytes = 0;    ///< codes and absmaxes, or moments
-  std::int64_t steps_a_sample = 0;  ///< timed together
-  std::vector<double> step_ns;      ///< one a round
-  std::vector<double> traffic_ns;   ///< of the loop that moves the same bytes, one a round
+  std::int64_t moved_bytes = 0;      ///< a step reads and writes
+  std::int64_t moment_bytes = 0;     ///< codes and absmaxes, or moments
+  std::int64_t steps_a_sample = 0;   ///< timed together
+  std::vector<double> step_ns;       ///< one a round
+  std::vector<double> traffic_ns;    ///< of the loop that moves the same bytes, one a round
+  std::vector<ClockReading> clocks;  ///< on a GPU, after each step; otherwise empty
 };
 
 /// Times `rounds` samples a case, each of about a millisecond at least, after a warm-up. Throws

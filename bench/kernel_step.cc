@@ -10,15 +10,16 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/benchmark_flags.h"
-#include "bench/kernel_measure.h"
+#include "bench/kernel_backend.h"
 #include "bench/usable_cores.h"
 #include "core/error.h"
 #include "core/program.h"
-#include "kernels/cpu_step.h"
 #include "results/percentile.h"
 #include "results/provenance.h"
 #include "results/row.h"
@@ -33,11 +34,10 @@ struct Options {
   std::vector<std::int64_t> sizes;
   std::vector<std::string> dtypes = {"fp32", "bf16", "fp16"};
   std::int64_t rounds = 15;
-  int threads = 0;
-  std::string cpu_target;
+  std::string device = "cpu";
+  KernelBackendOptions backend = {
+      .threads = 0, .python = STEPSCOPE_PYTHON, .site_packages = STEPSCOPE_SITE_PACKAGES};
   std::string out;
-  std::string python = STEPSCOPE_PYTHON;
-  std::vector<std::string> peers;
   bool quick = false;
   std::vector<std::string> benchmark_flags;
 };
@@ -45,8 +45,8 @@ struct Options {
 /// Everything the benchmarks share. Sizes are measured when the first of their cases runs.
 class Session {
  public:
-  Session(const Options& options, KernelPeers& peers, results::RunFolder* folder)
-      : options_(options), peers_(peers), pool_(options.threads), folder_(folder) {}
+  Session(const Options& options, KernelBackend& backend, results::RunFolder* folder)
+      : options_(options), backend_(backend), folder_(folder) {}
 
   /// Which cases are measured together: all of one size.
   std::vector<KernelCase> cases(std::int64_t numel) const {
@@ -63,7 +63,7 @@ class Session {
            {KernelOptimizer::AdamW8bit, KernelOptimizer::Lion8bit, KernelOptimizer::AdamW}) {
         all.push_back({Implementation::native, optimizer, dtype, numel});
       }
-      for (const KernelCase& c : peers_.cases(dtype, numel)) all.push_back(c);
+      for (const KernelCase& c : backend_.peer_cases(dtype, numel)) all.push_back(c);
     }
     return all;
   }
@@ -116,7 +116,7 @@ class Session {
   void measure(std::int64_t numel) {
     const auto all = cases(numel);
     if (results_.count(all.front().benchmark_name()) > 0) return;
-    for (KernelResult& result : measure_interleaved(all, options_.rounds, pool_, peers_)) {
+    for (KernelResult& result : backend_.measure(all, options_.rounds)) {
       results_.emplace(result.kernel_case.benchmark_name(), std::move(result));
     }
   }
@@ -132,10 +132,10 @@ class Session {
         .set("optimizer", optimizer_name(c.optimizer))
         .set("topology", "single")
         .set("dtype", dtype_name(c.dtype))
-        .set("device", "cpu")
+        .set("device", topologies::device_name(options_.backend.device))
         .set("world_size", 1)
         .set("rank", 0)
-        .set("threads", pool_.size())
+        .set("threads", threads())
         .set("build_type", build_type())
         .set("status", "ok")
         .set("steps", static_cast<std::int64_t>(ns.size()))
@@ -161,13 +161,22 @@ class Session {
           .set("step", static_cast<std::int64_t>(i))
           .set("step_ns", ns[i])
           .set("slowest_rank", 0);
+      if (!result.clocks.empty()) {
+        sample.set("sm_mhz", result.clocks[i].sm_mhz)
+            .set("memory_mhz", result.clocks[i].memory_mhz)
+            .set("clock_limits", limits_text(result.clocks[i].limits));
+      }
       folder_->add_sample(sample);
     }
   }
 
+  std::optional<std::int64_t> threads() const {
+    if (backend_.threads() == 0) return std::nullopt;
+    return backend_.threads();
+  }
+
   const Options& options_;
-  KernelPeers& peers_;
-  kernels::ThreadPool pool_;
+  KernelBackend& backend_;
   results::RunFolder* folder_;
   std::map<std::string, KernelResult> results_;
   std::string failure_;
@@ -177,11 +186,11 @@ class Session {
 /// One line a case, while they finish.
 class TableReporter final : public benchmark::BenchmarkReporter {
  public:
-  explicit TableReporter(const Session& session) : session_(session) {}
+  TableReporter(const Session& session, bool on_gpu) : session_(session), on_gpu_(on_gpu) {}
 
   bool ReportContext(const Context& /*context*/) override {
-    fmt::print("{:<46} {:>12} {:>8} {:>14} {:>12}\n", "benchmark", "ns/parameter", "GB/s",
-               "of bandwidth", "x torch fp32");
+    fmt::print("{:<46} {:>12} {:>8} {:>14} {:>12}{}\n", "benchmark", "ns/parameter", "GB/s",
+               "of bandwidth", "x torch fp32", on_gpu_ ? "  SM MHz, and what limited it" : "");
     return true;
   }
 
@@ -194,16 +203,18 @@ class TableReporter final : public benchmark::BenchmarkReporter {
       const KernelResult& result = session_.results().at(run.run_name.function_name);
       const double ns = median(result.step_ns);
       const auto numel = static_cast<double>(result.kernel_case.numel);
-      fmt::print("{:<46} {:>12.4g} {:>8.3g} {:>13.3g}% {:>12.3g}\n", run.run_name.function_name,
+      fmt::print("{:<46} {:>12.4g} {:>8.3g} {:>13.3g}% {:>12.3g}{}\n", run.run_name.function_name,
                  ns / numel, static_cast<double>(result.moved_bytes) / ns,
                  100 * median(result.traffic_ns) / ns,
-                 ns / session_.torch_ns(result.kernel_case.numel));
+                 ns / session_.torch_ns(result.kernel_case.numel),
+                 result.clocks.empty() ? "" : "  " + clocks_text(result.clocks));
       std::fflush(stdout);
     }
   }
 
  private:
   const Session& session_;
+  bool on_gpu_;
 };
 
 void initialize_benchmark(const Options& options) {
@@ -228,32 +239,26 @@ int measure(const Options& options, const std::vector<std::string>& command) {
     throw Error("this is a " + build_type() + " build, whose times mean nothing",
                 "measure with a Release build: cmake --preset release");
   }
-  kernels::force_cpu_step_target(options.cpu_target);
-  KernelPeers peers(
-      {.python = options.python, .libraries = options.peers, .threads = options.threads});
+  const std::unique_ptr<KernelBackend> backend = open_kernel_backend(options.backend);
   std::unique_ptr<results::RunFolder> folder;
   if (!options.out.empty() && !only_list) {
     nlohmann::json manifest = results::collect_provenance(command);
     manifest["program"] = "kernel_step";
-    manifest["kernels_cpu_target"] = kernels::cpu_step_target();
-    manifest["device"] = "cpu";
     manifest["world_size"] = 1;
-    manifest["threads_a_rank"] = options.threads;
     manifest["quick"] = options.quick;
-    for (const auto& [library, version] : peers.versions()) manifest[library] = version;
+    manifest.update(backend->description());
     folder = std::make_unique<results::RunFolder>(
         results::RunFolder::create(options.out, std::move(manifest)));
   }
-  Session session(options, peers, folder.get());
+  Session session(options, *backend, folder.get());
   initialize_benchmark(options);
   session.register_benchmarks();
-  TableReporter table(session);
+  TableReporter table(session, options.backend.device == topologies::Device::cuda);
   const bool own_table = !has_flag(options.benchmark_flags, "benchmark_format") && !only_list;
   if (own_table) {
-    fmt::print("kernels: {}, {} thread(s); medians of {} interleaved rounds\n",
-               kernels::cpu_step_target(), options.threads, options.rounds);
-    for (const auto& [library, version] : peers.versions()) {
-      fmt::print("{} {}: its Python optimizer, in a process of its own\n", library, version);
+    std::string separator = fmt::format("; medians of {} interleaved rounds", options.rounds);
+    for (const std::string& line : backend->headlines()) {
+      fmt::print("{}{}\n", line, std::exchange(separator, ""));
     }
   }
   benchmark::RunSpecifiedBenchmarks(own_table ? &table : nullptr);
@@ -278,8 +283,8 @@ std::vector<std::int64_t> default_sizes(bool quick) {
 int run(int argc, char** argv) {
   Options options;
   CLI::App app(
-      "Measures the optimizer kernels alone on the CPU: this project's AdamW8bit, Lion8bit and\n"
-      "AdamW with FP32 state, and PyTorch's fused AdamW, beside a loop that moves the same bytes.",
+      "Measures the optimizer kernels alone: this project's AdamW8bit, Lion8bit and AdamW with\n"
+      "FP32 state, and PyTorch's fused AdamW, beside a loop that moves the same bytes.",
       "kernel_step");
   app.set_version_flag("--version", "kernel_step, " + version_line());
   app.footer(
@@ -288,12 +293,15 @@ int run(int argc, char** argv) {
       "is\n"
       "the time of the loop over that of the step; 'x torch fp32' is the step over that of\n"
       "PyTorch's fused AdamW in fp32, of the same size and in the same rounds.\n"
+      "On CUDA a sample is one step by the device's clock, with nothing in the L2 cache, and the\n"
+      "GPU's clocks stand beside it.\n"
       "Exit code: 0 measured, 2 could not run.\n"
       "Examples:\n"
       "  kernel_step                                 # all sizes from 256 to 33,554,432\n"
       "  kernel_step --sizes 33554432 --dtypes fp32 --rounds 31\n"
       "  kernel_step --sizes 33554432 --dtypes fp32 --rounds 5 --peers bitsandbytes\n"
-      "  kernel_step --cpu-target AVX2 --out runs/kernels-avx2");
+      "  kernel_step --cpu-target AVX2 --out runs/kernels-avx2\n"
+      "  kernel_step --device cuda --sizes 33554432,134217728 --peers bitsandbytes");
   app.add_option("--sizes", options.sizes, "elements of the tensor (default 2^8 to 2^25)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32))
       ->delimiter(',');
@@ -302,15 +310,21 @@ int run(int argc, char** argv) {
       ->delimiter(',');
   app.add_option("--rounds", options.rounds, "timed samples a case (default 15)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{100'000}));
-  app.add_option("--threads", options.threads, "threads (default: the usable cores)")
+  app.add_option("--device", options.device, "cpu, or cuda: the first GPU (default cpu)")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("--threads", options.backend.threads, "threads (default: the usable cores)")
       ->check(CLI::Range(1, 1024));
-  app.add_option("--cpu-target", options.cpu_target,
+  app.add_option("--cpu-target", options.backend.cpu_target,
                  "instruction set of this project's kernels (default: the best)");
-  app.add_option("--peers", options.peers,
-                 "also bitsandbytes and torchao, by their Python optimizers (slow)")
+  app.add_option("--peers", options.backend.peers,
+                 "also bitsandbytes and torchao: on the CPU their Python optimizers (slow), on\n"
+                 "CUDA the C interface of bitsandbytes")
       ->check(CLI::IsMember({"bitsandbytes", "torchao"}))
       ->delimiter(',');
-  app.add_option("--python", options.python, "the Python that has the peers")
+  app.add_option("--python", options.backend.python, "the Python that has the peers")
+      ->capture_default_str();
+  app.add_option("--site-packages", options.backend.site_packages,
+                 "the folder that has bitsandbytes' CUDA library")
       ->capture_default_str();
   app.add_option("--out", options.out, "run folder to write (default: none)");
   app.add_flag("--quick", options.quick, "three sizes, 3 rounds: shows that all works");
@@ -328,7 +342,8 @@ int run(int argc, char** argv) {
   }
   if (options.sizes.empty()) options.sizes = default_sizes(options.quick);
   if (options.quick && app.count("--rounds") == 0) options.rounds = 3;
-  if (options.threads == 0) options.threads = static_cast<int>(usable_cores());
+  options.backend.device = topologies::parse_device(options.device);
+  if (options.backend.threads == 0) options.backend.threads = static_cast<int>(usable_cores());
   return measure(options, {argv, argv + argc});
 }
 

@@ -34,20 +34,10 @@ void fill(void* base, DType dtype, std::int64_t numel, std::uint32_t seed) {
 class NativeSubject final : public LocalSubject {
  public:
   NativeSubject(const KernelCase& c, const KernelTensors& tensors, kernels::ThreadPool& pool)
-      : algorithm_(c.optimizer == KernelOptimizer::Lion8bit ? Algorithm::Lion : Algorithm::AdamW),
-        pool_(pool) {
-    if (algorithm_ == Algorithm::Lion) hyperparameters_.beta2 = 0.99;
-    const bool eight_bit = c.optimizer != KernelOptimizer::AdamW;
-    shard_ = {.param = tensors.param(),
-              .grad = tensors.grad(),
-              .numel = c.numel,
-              .dtype = c.dtype,
-              .format = eight_bit ? StateFormat::blockwise_8bit : StateFormat::fp32,
-              .state1 = tensors.state1(),
-              .state2 = tensors.state2(),
-              .absmax1 = tensors.absmax1(),
-              .absmax2 = tensors.absmax2()};
-  }
+      : algorithm_(algorithm_of(c.optimizer)),
+        hyperparameters_(hyperparameters_of(c.optimizer)),
+        pool_(pool),
+        shard_(shard_of(c, tensors.addresses())) {}
 
  private:
   void step() override {
@@ -59,6 +49,19 @@ class NativeSubject final : public LocalSubject {
   kernels::Hyperparameters hyperparameters_;
   kernels::ThreadPool& pool_;
   kernels::ShardTensors shard_;
+};
+
+class TorchSubject final : public LocalSubject {
+ public:
+  TorchSubject(const KernelCase& c, const KernelTensors& tensors, int threads)
+      : step_(make_torch_step(c, tensors.addresses(), topologies::Device::cpu)) {
+    set_torch_threads(threads);
+  }
+
+ private:
+  void step() override { step_(); }
+
+  std::function<void()> step_;
 };
 
 // One version per width of the registers. Not under ThreadSanitizer: the choice is made before it
@@ -136,15 +139,47 @@ KernelTensors::KernelTensors(const KernelCase& kernel_case) {
   for (const std::int64_t bytes : kernel_case.tensor_bytes()) {
     buffers_.push_back(std::make_unique<HugeBuffer>(bytes));
   }
-  fill(param(), kernel_case.dtype, kernel_case.numel, 1);
-  fill(grad(), kernel_case.dtype, kernel_case.numel, 2);
+  fill(buffers_[0]->data(), kernel_case.dtype, kernel_case.numel, 1);
+  fill(buffers_[1]->data(), kernel_case.dtype, kernel_case.numel, 2);
+}
+
+TensorAddresses KernelTensors::addresses() const {
+  return {.param = buffers_[0]->data(),
+          .grad = buffers_[1]->data(),
+          .state1 = buffers_[2]->data(),
+          .state2 = buffers_[3]->data(),
+          .absmax1 = static_cast<float*>(buffers_[4]->data()),
+          .absmax2 = static_cast<float*>(buffers_[5]->data())};
+}
+
+kernels::Algorithm algorithm_of(KernelOptimizer optimizer) {
+  return optimizer == KernelOptimizer::Lion8bit ? Algorithm::Lion : Algorithm::AdamW;
+}
+
+kernels::Hyperparameters hyperparameters_of(KernelOptimizer optimizer) {
+  kernels::Hyperparameters hyperparameters;
+  if (optimizer == KernelOptimizer::Lion8bit) hyperparameters.beta2 = 0.99;
+  return hyperparameters;
+}
+
+kernels::ShardTensors shard_of(const KernelCase& c, const TensorAddresses& tensors) {
+  const bool eight_bit = c.optimizer != KernelOptimizer::AdamW;
+  return {.param = tensors.param,
+          .grad = tensors.grad,
+          .numel = c.numel,
+          .dtype = c.dtype,
+          .format = eight_bit ? StateFormat::blockwise_8bit : StateFormat::fp32,
+          .state1 = tensors.state1,
+          .state2 = tensors.state2,
+          .absmax1 = tensors.absmax1,
+          .absmax2 = tensors.absmax2};
 }
 
 std::unique_ptr<KernelSubject> make_subject(const KernelCase& kernel_case,
                                             const KernelTensors& tensors,
                                             kernels::ThreadPool& pool) {
   if (kernel_case.implementation == Implementation::torch) {
-    return make_torch_subject(kernel_case, tensors, pool.size());
+    return std::make_unique<TorchSubject>(kernel_case, tensors, pool.size());
   }
   return std::make_unique<NativeSubject>(kernel_case, tensors, pool);
 }

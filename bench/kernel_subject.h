@@ -8,10 +8,12 @@
 ///     const auto subject = make_subject(kernel_case, tensors, pool);
 ///     const double ns = subject->timed_steps(10);
 ///
-/// Caveats: CPU only. A subject keeps references to the tensors and the pool. Those of other
-/// libraries in processes of their own come from kernel_peers.h.
+/// Caveats: a subject is of the CPU and keeps references to the tensors and the pool. Those of
+/// other libraries in processes of their own come from kernel_peers.h; what a GPU steps comes from
+/// bench/cuda/device_subjects.h.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,22 +21,28 @@
 #include "bench/huge_buffer.h"
 #include "bench/kernel_case.h"
 #include "kernels/thread_pool.h"
+#include "topologies/device_runtime.h"
 
 namespace stepscope::bench {
+
+/// Where the tensors of one case are; null where the case has no such tensor.
+struct TensorAddresses {
+  void* param = nullptr;
+  void* grad = nullptr;
+  void* state1 = nullptr;
+  void* state2 = nullptr;
+  float* absmax1 = nullptr;
+  float* absmax2 = nullptr;
+};
 
 /// The tensors of one case. Values are random but the same for every case of a size and dtype.
 class KernelTensors {
  public:
   explicit KernelTensors(const KernelCase& kernel_case);
 
-  void* param() const { return buffers_[0]->data(); }
-  void* grad() const { return buffers_[1]->data(); }
-  void* state1() const { return buffers_[2]->data(); }
-  void* state2() const { return buffers_[3]->data(); }
-  float* absmax1() const { return static_cast<float*>(buffers_[4]->data()); }
-  float* absmax2() const { return static_cast<float*>(buffers_[5]->data()); }
+  TensorAddresses addresses() const;
 
-  /// In the order of the accessors above; absent tensors have 0 bytes.
+  /// In the order of TensorAddresses; absent tensors have 0 bytes.
   const std::vector<std::unique_ptr<HugeBuffer>>& buffers() const { return buffers_; }
 
  private:
@@ -61,14 +69,24 @@ class LocalSubject : public KernelSubject {
   virtual void step() = 0;
 };
 
+kernels::Algorithm algorithm_of(KernelOptimizer optimizer);
+
+/// bitsandbytes' and PyTorch's defaults.
+kernels::Hyperparameters hyperparameters_of(KernelOptimizer optimizer);
+
+/// The whole tensor as a shard; its step is 0.
+kernels::ShardTensors shard_of(const KernelCase& kernel_case, const TensorAddresses& tensors);
+
 /// Of the implementations native and torch.
 std::unique_ptr<KernelSubject> make_subject(const KernelCase& kernel_case,
                                             const KernelTensors& tensors,
                                             kernels::ThreadPool& pool);
 
-/// PyTorch's fused AdamW with as many threads as `threads`; kernel_torch.cc alone includes torch.
-std::unique_ptr<KernelSubject> make_torch_subject(const KernelCase& kernel_case,
-                                                  const KernelTensors& tensors, int threads);
+/// A step of PyTorch's fused AdamW: on a GPU, what enqueues it; on the CPU, with as many threads as
+/// set_torch_threads() says. kernel_torch.cc alone includes torch.
+std::function<void()> make_torch_step(const KernelCase& kernel_case, const TensorAddresses& tensors,
+                                      topologies::Device device);
+void set_torch_threads(int threads);
 
 /// A loop that reads every tensor and writes back all but the gradient, unchanged: the least that a
 /// step of this case must move. The time of its step is the floor for the case's.

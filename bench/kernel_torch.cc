@@ -14,23 +14,22 @@ at::ScalarType scalar_type(kernels::DType dtype) {
 }
 
 /// at::_fused_adamw_: what torch.optim.AdamW(fused=True) calls.
-class TorchSubject final : public LocalSubject {
+class TorchStep {
  public:
-  TorchSubject(const KernelCase& c, const KernelTensors& tensors, int threads) {
-    at::set_num_threads(threads);
-    const auto options = at::TensorOptions().dtype(scalar_type(c.dtype));
+  TorchStep(const KernelCase& c, const TensorAddresses& tensors, topologies::Device device) {
+    const auto place = device == topologies::Device::cuda ? at::kCUDA : at::kCPU;
+    const auto options = at::TensorOptions().dtype(scalar_type(c.dtype)).device(place);
     const auto wrap = [&](void* data) {
       return std::vector<at::Tensor>{at::from_blob(data, {c.numel}, options)};
     };
-    params_ = wrap(tensors.param());
-    grads_ = wrap(tensors.grad());
-    exp_avgs_ = wrap(tensors.state1());
-    exp_avg_sqs_ = wrap(tensors.state2());
-    steps_ = {at::zeros({}, at::kFloat)};
+    params_ = wrap(tensors.param);
+    grads_ = wrap(tensors.grad);
+    exp_avgs_ = wrap(tensors.state1);
+    exp_avg_sqs_ = wrap(tensors.state2);
+    steps_ = {at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(place))};
   }
 
- private:
-  void step() override {
+  void operator()() {
     const kernels::Hyperparameters h;
     steps_[0].add_(1);
     at::_fused_adamw_(params_, grads_, exp_avgs_, exp_avg_sqs_, {}, steps_, h.learning_rate,
@@ -38,14 +37,17 @@ class TorchSubject final : public LocalSubject {
                       /*maximize=*/false);
   }
 
+ private:
   std::vector<at::Tensor> params_, grads_, exp_avgs_, exp_avg_sqs_, steps_;
 };
 
 }  // namespace
 
-std::unique_ptr<KernelSubject> make_torch_subject(const KernelCase& kernel_case,
-                                                  const KernelTensors& tensors, int threads) {
-  return std::make_unique<TorchSubject>(kernel_case, tensors, threads);
+std::function<void()> make_torch_step(const KernelCase& kernel_case, const TensorAddresses& tensors,
+                                      topologies::Device device) {
+  return TorchStep(kernel_case, tensors, device);
 }
+
+void set_torch_threads(int threads) { at::set_num_threads(threads); }
 
 }  // namespace stepscope::bench

@@ -18,6 +18,7 @@
 namespace stepscope::kernels {
 namespace {
 
+constexpr std::string_view kVersion = "0.50.2";
 constexpr const char* kAdvice = "install bitsandbytes 0.50.2 into the environment (cmake/setup.sh)";
 constexpr std::int64_t kMostElements = std::numeric_limits<std::int32_t>::max();
 
@@ -73,17 +74,39 @@ std::filesystem::path find_library(const std::filesystem::path& site_packages) {
   return *std::ranges::min_element(found);
 }
 
+/// The functions' arguments are not part of their names, so the version alone says what they are.
+void require_version(const std::filesystem::path& site_packages) {
+  const std::string prefix = "bitsandbytes-";
+  const std::string suffix = ".dist-info";
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(site_packages, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(prefix) || !name.ends_with(suffix)) continue;
+    const std::string version =
+        name.substr(prefix.size(), name.size() - prefix.size() - suffix.size());
+    if (version == kVersion) return;
+    throw Error("bitsandbytes " + version + " is installed, and its C interface is known of " +
+                    std::string(kVersion) + " alone",
+                kAdvice, {.file = site_packages.string()});
+  }
+  throw Error("the version of bitsandbytes is not known: there is no bitsandbytes-*.dist-info",
+              kAdvice, {.file = site_packages.string()});
+}
+
 }  // namespace
 
 BitsandbytesCuda BitsandbytesCuda::from_site_packages(const std::filesystem::path& site_packages) {
   std::filesystem::path library = find_library(site_packages);
+  require_version(site_packages);
   // The wheel looks for these in the folder of its build machine. Where loading one fails, loading
   // the library itself says which is missing.
   for (const char* needed : {"libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13"}) {
     const std::filesystem::path path = site_packages / "nvidia" / "cu13" / "lib" / needed;
     static_cast<void>(dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL));
   }
-  return BitsandbytesCuda(std::move(library));
+  BitsandbytesCuda loaded(std::move(library));
+  loaded.version_ = kVersion;
+  return loaded;
 }
 
 BitsandbytesCuda::BitsandbytesCuda(std::filesystem::path library) : library_(std::move(library)) {

@@ -20,6 +20,7 @@
 #include <array>
 #include <filesystem>
 #include <memory>
+#include <string>
 
 #include "kernels/shard_tensors.h"
 
@@ -30,13 +31,17 @@ class BitsandbytesCuda {
   /// Loads the library of the installed package, and before it the CUDA libraries that it needs
   /// from NVIDIA's packages beside it, where they are. Of several libraries for CUDA 13 it takes
   /// the one for the lowest version, which runs on every driver for CUDA 13. Throws Error in one
-  /// line where the package, the library, one of its own libraries or a function is missing.
+  /// line where the package, the library, one of its own libraries or a function is missing, and
+  /// where the package's version is not the one whose C interface this is.
   static BitsandbytesCuda from_site_packages(const std::filesystem::path& site_packages);
 
   /// Loads `library`. Throws Error as above.
   explicit BitsandbytesCuda(std::filesystem::path library);
 
   const std::filesystem::path& library() const { return library_; }
+
+  /// Of the package: "0.50.2", or empty where the library was named itself.
+  const std::string& version() const { return version_; }
 
   /// Enqueues one step of one shard in device memory on the default stream; nothing where numel is
   /// 0. `signed_codes` and `unsigned_codes` are the two code tables (256 float32) in device memory;
@@ -53,6 +58,7 @@ class BitsandbytesCuda {
   Function function(Algorithm algorithm, StateFormat format, DType dtype) const;
 
   std::filesystem::path library_;
+  std::string version_;
   std::shared_ptr<void> handle_;
   std::array<Function, 12> functions_{};
 };

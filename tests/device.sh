@@ -70,7 +70,12 @@ if [[ -x $bin/optimizer_step ]]; then
 else
   skip "optimizer_step" "$bin/optimizer_step is not built"
 fi
-skip "kernel_step" "it measures the CPU kernels only so far"
+if [[ -x $bin/kernel_step ]]; then
+  check "kernel_step on the device, with bitsandbytes" 120 "$bin/kernel_step" --device cuda \
+    --sizes 4096,1048576,33554432 --rounds 9 --peers bitsandbytes --out "$(mktemp -d)/run"
+else
+  skip "kernel_step" "$bin/kernel_step is not built"
+fi
 
 echo "=== results"
 printf '%s\n' "${results[@]}"

@@ -162,3 +162,20 @@ def test_an_unknown_peer_is_refused():
     done = run("--peers", "nosuch")
     assert done.returncode == 2
     assert "nosuch" in done.stderr
+
+
+def has_nvidia_driver():
+    return Path("/proc/driver/nvidia/version").exists()
+
+
+@needs_release
+@pytest.mark.skipif(has_nvidia_driver(), reason="there is an NVIDIA driver")
+@pytest.mark.parametrize("words", [(), ("--peers", "bitsandbytes")])
+def test_without_a_gpu_or_a_build_for_one_cuda_is_refused_in_one_line(tmp_path, words):
+    out = tmp_path / "run"
+    done = run("--device", "cuda", "--sizes", 256, "--rounds", 1, "--out", out, *words)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "no CUDA" in done.stderr
+    assert "--device cpu" in done.stderr
+    assert not list(tmp_path.iterdir())

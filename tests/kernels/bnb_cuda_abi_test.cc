@@ -131,6 +131,31 @@ TEST(BitsandbytesLibrary, MissingLibraryIsOneLineWithAdvice) {
   EXPECT_THROW(BitsandbytesCuda("/nonexistent.so"), Error);
 }
 
+TEST(BitsandbytesLibrary, AnotherVersionAndAnUnknownOneAreRefused) {
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / "stepscope-site-packages";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder / "bitsandbytes");
+  std::filesystem::copy_file(STEPSCOPE_ABI_RECORDER,
+                             folder / "bitsandbytes" / "libbitsandbytes_cuda130.so");
+  const auto refusal = [&]() -> std::string {
+    try {
+      BitsandbytesCuda::from_site_packages(folder);
+    } catch (const Error& error) {
+      return error.what_failed();
+    }
+    return "";
+  };
+  EXPECT_NE(refusal().find("version of bitsandbytes is not known"), std::string::npos);
+  std::filesystem::create_directory(folder / "bitsandbytes-0.49.0.dist-info");
+  EXPECT_NE(refusal().find("bitsandbytes 0.49.0 is installed"), std::string::npos);
+  std::filesystem::rename(folder / "bitsandbytes-0.49.0.dist-info",
+                          folder / "bitsandbytes-0.50.2.dist-info");
+  EXPECT_EQ(refusal(), "");
+  EXPECT_EQ(BitsandbytesCuda::from_site_packages(folder).version(), "0.50.2");
+  std::filesystem::remove_all(folder);
+}
+
 TEST(BitsandbytesLibrary, RealOneHasEveryFunction) {
   const std::filesystem::path site_packages = STEPSCOPE_SITE_PACKAGES;
   if (!std::filesystem::exists(site_packages / "bitsandbytes" / "libbitsandbytes_cuda130.so") ||
