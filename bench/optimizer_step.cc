@@ -29,6 +29,7 @@
 #include "core/program.h"
 #include "results/provenance.h"
 #include "results/run_folder.h"
+#include "topologies/connect.h"
 #include "topologies/device_runtime.h"
 #include "topologies/load_model.h"
 #include "topologies/torch_runtime.h"
@@ -190,7 +191,7 @@ int measure(const StepOptions& options, const std::vector<std::string>& command)
   const auto rendezvous = topologies::rendezvous_from_environment();
   const bool root = rendezvous.rank == 0;
   const auto runtime = topologies::open_device(options.device, rendezvous.local_rank);
-  const auto communicator = topologies::connect_gloo(rendezvous, options.timeouts);
+  const auto communicator = topologies::connect(options.device, rendezvous, options.timeouts);
   topologies::require_same(*communicator, agreement(options, model));
   // Plans are made here once, so that an unfit model is refused before anything else happens.
   topologies::together(*communicator, [&] {

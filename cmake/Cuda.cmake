@@ -58,3 +58,8 @@ if(kernel_record)
 endif()
 # Where tests find libcupti.
 set(STEPSCOPE_CUPTI_LIBRARY_PATH ${STEPSCOPE_CUPTI_INCLUDE_DIR}/../lib:${STEPSCOPE_CUPTI_INCLUDE_DIR}/../lib64)
+
+# NCCL's header, of the version that libtorch loads; the library itself is loaded at run time.
+file(GLOB wheel_nccl_include ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/nccl/include)
+find_path(STEPSCOPE_NCCL_INCLUDE_DIR nccl.h PATHS ${wheel_nccl_include} NO_DEFAULT_PATH DOC "Folder of nccl.h")
+find_path(STEPSCOPE_NCCL_INCLUDE_DIR nccl.h PATHS ${CUDAToolkit_INCLUDE_DIRS})

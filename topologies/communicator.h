@@ -11,9 +11,9 @@
 ///
 /// Caveats: every rank must make the same calls in the same order. Each call throws Error when a
 /// peer is gone or does not arrive within the timeout; after that neither the communicator nor
-/// those split from it may be used again. Numbers, texts and all_to_all are in host memory; what
+/// those split from it may be used again. Numbers and texts are in host memory; what all_to_all,
 /// all_gather_into, reduce_scatter, all_reduce and broadcast point to is memory of the
-/// communicator's device: host memory for Gloo, the rank's GPU for NCCL.
+/// communicator's device: host memory for Gloo, the rank's GPU for NCCL (connect.h).
 
 #include <chrono>
 #include <cstddef>

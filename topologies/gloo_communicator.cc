@@ -1,4 +1,4 @@
-// Communicator over c10d's Gloo; see communicator.h.
+#include "topologies/gloo_communicator.h"
 
 #include <ATen/ops/from_blob.h>
 
@@ -152,16 +152,25 @@ class GlooCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> connect_gloo(const Rendezvous& rendezvous, const Timeouts& timeouts) {
+std::unique_ptr<Communicator> connect_gloo(const std::shared_ptr<const RendezvousStore>& store,
+                                           const Timeouts& timeouts) {
+  std::vector<std::int64_t> everyone(static_cast<std::size_t>(store->rendezvous().world_size));
+  std::iota(everyone.begin(), everyone.end(), std::int64_t{0});
+  return std::make_unique<GlooCommunicator>(connect(store, "all", everyone, timeouts.collective),
+                                            "all", timeouts.collective);
+}
+
+std::shared_ptr<const RendezvousStore> meet_for_gloo(const Rendezvous& rendezvous,
+                                                     const Timeouts& timeouts) {
   // Before any rank waits for another.
   if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME")) {
     require_interface("GLOO_SOCKET_IFNAME", interface);
   }
-  const auto store = std::make_shared<const RendezvousStore>(rendezvous, timeouts);
-  std::vector<std::int64_t> everyone(static_cast<std::size_t>(rendezvous.world_size));
-  std::iota(everyone.begin(), everyone.end(), std::int64_t{0});
-  return std::make_unique<GlooCommunicator>(connect(store, "all", everyone, timeouts.collective),
-                                            "all", timeouts.collective);
+  return std::make_shared<const RendezvousStore>(rendezvous, timeouts);
+}
+
+std::unique_ptr<Communicator> connect_gloo(const Rendezvous& rendezvous, const Timeouts& timeouts) {
+  return connect_gloo(meet_for_gloo(rendezvous, timeouts), timeouts);
 }
 
 }  // namespace stepscope::topologies

@@ -208,6 +208,8 @@ void roll_call(const Rendezvous& rendezvous, const StorePointer& store, const Ti
              });
 }
 
+/// Set by every rank that notices a failure.
+constexpr const char* kFailureOfAny = "failed/any";
 std::string failure_key(std::int64_t rank) { return "failed/" + std::to_string(rank); }
 std::string blame_key(std::int64_t rank) { return "blames/" + std::to_string(rank); }
 
@@ -262,6 +264,7 @@ std::string RendezvousStore::missing_peers(std::span<const std::int64_t> members
         3 * kLastWords, [store = store_, self = rendezvous_.rank,
                          peers = std::vector<std::int64_t>(members.begin(), members.end())] {
           store->set(failure_key(self), bytes("1"));
+          store->set(kFailureOfAny, bytes("1"));
           std::set<std::int64_t> missing = unsigned_members(*store, peers);
           if (!missing.empty()) {
             store->set(blame_key(self), bytes(joined(missing)));
@@ -275,6 +278,10 @@ std::string RendezvousStore::missing_peers(std::span<const std::int64_t> members
     // The store itself does not answer: under torchrun it is with the agent, otherwise rank 0.
     return rendezvous_.agent_store ? "the launcher does not answer" : "no answer from peer rank 0";
   }
+}
+
+bool RendezvousStore::failure_reported() const {
+  return bounded<bool>(kHandshake, [store = store_] { return store->check({kFailureOfAny}); });
 }
 
 }  // namespace stepscope::topologies

@@ -75,6 +75,10 @@ class RendezvousStore {
   /// Where all signed, the failure is another group's, and the ranks that it names are.
   std::string missing_peers(std::span<const std::int64_t> members) const;
 
+  /// Whether some rank has called missing_peers(). Throws std::exception where the store does not
+  /// answer.
+  bool failure_reported() const;
+
  private:
   Rendezvous rendezvous_;
   c10::intrusive_ptr<c10d::Store> store_;
