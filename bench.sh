@@ -95,7 +95,10 @@ read_arguments() {
 
 read_arguments "$@"
 setup
-build_preset release optimizer_step describe_run || exit 2
+targets=(optimizer_step)
+# What the rows of PyTorch FSDP take from C++: models and provenance, shard plans, the tracer and the judge of traces.
+if [ -z "$native_only" ]; then targets+=(describe_run plan_state trace_check stepscope_tracer stepscope_tracer_torch); fi
+build_preset release "${targets[@]}" || exit 2
 
 # What the ranks of a launch leave: see cmake/rank.sh.
 work=

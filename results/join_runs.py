@@ -6,8 +6,8 @@
 RUN keeps its name and gets MORE's rows; its manifest gets MORE's as an entry of "joined"; MORE is
 removed. The joined folder is written under a name that says it is incomplete, and when it is whole
 the two change places in one step: whenever this program is killed, RUN is a complete folder. (On a
-file system that cannot do that, RUN is for a moment called "RUN.before-join".) Files that are
-neither manifest nor table stay with RUN; those of MORE that RUN has not are taken over.
+file system that cannot do that, RUN is for a moment called "RUN.before-join".) contracts.json gets
+the cases of both. Other files stay with RUN; those of MORE that RUN has not are taken over.
 
 exit code: 0 joined, 2 could not run (RUN is as it was).
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import json
 import os
 import shutil
 import sys
@@ -54,16 +55,18 @@ def join(run: Path, more: Path) -> None:
             joined.add_result(row)
         for row in [*first.samples, *second.samples]:
             joined.add_sample(row)
-        tables = {table["file"] for table in schema()["tables"].values()} | {"manifest.json"}
+        own = {table["file"] for table in schema()["tables"].values()} | {"manifest.json"}
         for folder in (first.path, second.path):
-            for path in folder.iterdir():
-                target = joined.working / path.name
-                if path.name in tables or target.exists():
+            for path in sorted(folder.rglob("*")):
+                place = path.relative_to(folder)
+                target = joined.working / place
+                if str(place) in own or target.exists():
                     continue
                 if path.is_dir():
-                    shutil.copytree(path, target)
+                    target.mkdir()
                 else:
                     shutil.copy2(path, target)
+        _join_contracts(first.path, second.path, joined.working)
         whole = joined.finish()
     except BaseException:
         shutil.rmtree(joined.working, ignore_errors=True)
@@ -81,6 +84,23 @@ def join(run: Path, more: Path) -> None:
     sync(run.parent)
     shutil.rmtree(before)
     shutil.rmtree(more)
+
+
+def _join_contracts(run: Path, more: Path, joined: Path) -> None:
+    """Where only one of them has contracts.json, it is there already."""
+    documents = []
+    for folder in (run, more):
+        path = folder / "contracts.json"
+        if not path.exists():
+            return
+        try:
+            document = json.loads(path.read_text())
+            document["cases"] = list(document["cases"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunFolderError(path, f"is not what optimizer_step writes: {error}") from None
+        documents.append(document)
+    both = {**documents[0], "cases": documents[0]["cases"] + documents[1]["cases"]}
+    (joined / "contracts.json").write_text(json.dumps(both) + "\n")
 
 
 def exchange(one: Path, other: Path) -> None:

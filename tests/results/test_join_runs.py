@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -46,6 +47,42 @@ def test_the_joined_folder_holds_both_runs(tmp_path: Path) -> None:
     assert (run / "step.png").read_text() == "of the run"
     assert (run / "traces" / "rank0.json").read_text() == "{}"
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def contracts(*benchmarks: str) -> str:
+    return json.dumps({"schema_version": 1, "cases": [{"benchmark": one} for one in benchmarks]})
+
+
+def test_contracts_and_traces_of_both_are_kept(tmp_path: Path) -> None:
+    run, more = two_runs(tmp_path)
+    (run / "contracts.json").write_text(contracts("a", "b"))
+    (more / "contracts.json").write_text(contracts("c"))
+    (run / "traces").mkdir()
+    (run / "traces" / "native.sqlite").write_text("of the run")
+    join_runs.join(run, more)
+    assert json.loads((run / "contracts.json").read_text()) == json.loads(contracts("a", "b", "c"))
+    assert sorted(path.name for path in (run / "traces").iterdir()) == [
+        "native.sqlite",
+        "rank0.json",
+    ]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_the_contracts_of_one_alone_are_kept(tmp_path: Path, first: bool) -> None:
+    run, more = two_runs(tmp_path)
+    ((run if first else more) / "contracts.json").write_text(contracts("a"))
+    join_runs.join(run, more)
+    assert (run / "contracts.json").read_text() == contracts("a")
+
+
+def test_contracts_that_cannot_be_read_leave_the_run_as_it_was(tmp_path: Path) -> None:
+    run, more = two_runs(tmp_path)
+    (run / "contracts.json").write_text(contracts("a"))
+    (more / "contracts.json").write_text("[]")
+    with pytest.raises(RunFolderError, match=r"contracts\.json"):
+        join_runs.join(run, more)
+    assert subjects(read_run_folder(run)) == {"native"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["more", "run"]
 
 
 def test_it_works_where_folders_cannot_change_places(tmp_path: Path, monkeypatch) -> None:

@@ -161,8 +161,10 @@ def test_an_adapted_step_is_checked_timed_and_counted(fsdp2, optimizer: str, ada
     run, _ = fsdp2
     rows = rows_of(run, optimizer, adapter)
     names = {"local-shards": "plain local tensors", "original-parameters": "unsharded parameters"}
-    samples = [s["step_ns"] for s in run.samples if s["benchmark"] == rows[0]["benchmark"]]
+    timed = [s for s in run.samples if s["benchmark"] == rows[0]["benchmark"]]
+    samples = [s["step_ns"] for s in timed]
     assert len(samples) == 6
+    assert all(0 < s["middle_rank_ns"] <= s["step_ns"] for s in timed)
     for row in rows:
         assert row["status"] == "ok", row["status_reason"]
         assert row["checked"] == f"bitsandbytes on {names[adapter]}: all elements, 2 steps"

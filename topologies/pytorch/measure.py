@@ -49,7 +49,7 @@ class CaseResult:
     is_finding: bool = False  # the failure is what was to be found out: not the suite's
     checked: str = ""
     warmup_steps: int = 0
-    samples: Samples = field(default_factory=lambda: Samples([], [], []))
+    samples: Samples = field(default_factory=lambda: Samples([], [], [], []))
     ranks: list[dict[str, Any]] = field(default_factory=list)  # columns of results.csv, by rank
     contracts: list[RankContracts] = field(default_factory=list)  # by rank; none: not recorded
 

@@ -85,6 +85,7 @@ def write_rows(
                 "step": step,
                 "step_ns": nanoseconds,
                 "slowest_rank": samples.slowest_rank[step],
+                "middle_rank_ns": samples.middle_rank_ns[step],
                 "start_ns": samples.start_ns[step],
             }
         )

@@ -20,6 +20,7 @@ class Samples:
 
     step_ns: list[int]  # max over ranks
     slowest_rank: list[int]  # the lowest of those that set it
+    middle_rank_ns: list[int]  # of two middle ranks the lower
     start_ns: list[int]  # on rank 0, since the first timed step
 
 
@@ -45,6 +46,7 @@ def timed_steps(step: Callable[[], None], count: int, device: torch.device) -> S
     return Samples(
         [max(one) for one in by_step],
         [one.index(max(one)) for one in by_step],
+        [sorted(one)[(len(one) - 1) // 2] for one in by_step],
         [start - first for start in ranks[0][0]],
     )
 
