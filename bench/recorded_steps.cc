@@ -11,14 +11,6 @@
 #include "tracer/record_function_source.h"
 
 namespace stepscope::bench {
-namespace {
-
-/// Of which only what is written becomes resident: a training step of many layers has many
-/// operators.
-constexpr std::size_t kBufferBytes = std::size_t{256} << 20;
-
-}  // namespace
-
 tracer::ExpectedPlan expected_plan(const RecordedCase& recorded) {
   const topologies::StepConfig& config = recorded.config;
   const std::int64_t rank = recorded.communicator.rank();
@@ -44,7 +36,7 @@ tracer::Trace record_steps(const RecordedCase& recorded, std::int64_t steps,
   sources.push_back(tracer::make_record_function_source());
   tracer::Capture capture({.rank = recorded.communicator.rank(),
                            .world_size = recorded.communicator.world_size(),
-                           .host_buffer_bytes = kBufferBytes},
+                           .host_buffer_bytes = recorded.buffer_bytes},
                           std::move(sources));
   capture.start();
   {

@@ -11,6 +11,7 @@
 ///
 /// Caveats: on the CPU only: what runs on a GPU is recorded from outside (trace_check).
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -34,6 +35,9 @@ struct RecordedCase {
   topologies::DeviceRuntime& runtime;
   std::int64_t threads;   ///< of this rank
   std::string benchmark;  ///< its name
+  /// For the records. Only what is written becomes resident, and a training step of many layers has
+  /// many operators.
+  std::size_t buffer_bytes = std::size_t{256} << 20;
 };
 
 /// What the plan promises of this rank's step. Collective.

@@ -13,14 +13,6 @@
 namespace stepscope::topologies {
 namespace {
 
-/// Runs `body` on `world_size` forked ranks with a real Gloo group; true when it returned true on
-/// all.
-bool on_ranks(std::int64_t world_size, const std::function<bool(Communicator&)>& body) {
-  return on_forked_ranks(world_size, [&](const Rendezvous& rendezvous, const Timeouts& timeouts) {
-    return body(*connect_gloo(rendezvous, timeouts));
-  });
-}
-
 TEST(Communicator, GathersNumbersInRankOrder) {
   EXPECT_TRUE(on_ranks(3, [](Communicator& communicator) {
     const std::int64_t mine[] = {communicator.rank(), 10 * communicator.rank()};

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "tests/tracer/fake_cupti.h"
+#include "tests/tracer/cupti_script.h"
 #include "tracer/capture.h"
 #include "tracer/contracts.h"
 #include "tracer/cupti_library.h"
@@ -20,67 +20,6 @@
 
 namespace stepscope::tracer {
 namespace {
-
-constexpr const char* kUpdate = "_Z35kOptimizerStatic8bit2StateBlockwiseIfLi0ELi256ELi1EEvPT_S1_";
-
-Capture capture_of(std::unique_ptr<CuptiApi> cupti, const CuptiOptions& options = {}) {
-  std::vector<std::unique_ptr<CaptureSource>> sources;
-  sources.push_back(make_cupti_source(std::move(cupti), options));
-  return {{.rank = 0, .world_size = 1}, std::move(sources)};
-}
-
-/// The parameters of a launch, of which one holds n.
-struct Parameters {
-  explicit Parameters(std::int32_t elements, std::size_t ordinal = 18) : n(elements) {
-    pointers.fill(&other);
-    pointers[ordinal] = &n;
-  }
-  std::int32_t n;
-  std::int64_t other = -7;
-  std::array<void*, 20> pointers{};
-};
-
-void launch(FakeCupti& cupti, std::uint32_t correlation, std::int32_t n, unsigned grid,
-            CUresult result = CUDA_SUCCESS) {
-  Parameters parameters(n);
-  cuLaunchKernel_params call{};
-  call.gridDimX = grid;
-  call.kernelParams = parameters.pointers.data();
-  cupti.call(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, kUpdate, correlation, &call, result);
-}
-
-CUpti_ActivityKernel10 kernel(const FakeCupti& cupti, std::uint32_t correlation, int grid) {
-  CUpti_ActivityKernel10 record{};
-  record.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
-  record.start = static_cast<std::uint64_t>(cupti.now());
-  record.end = record.start + 10'000;
-  record.correlationId = correlation;
-  record.streamId = 7;
-  record.name = kUpdate;
-  record.gridX = grid;
-  record.gridY = record.gridZ = record.blockY = record.blockZ = 1;
-  record.blockX = 256;
-  return record;
-}
-
-void step(FakeCupti& cupti, std::uint32_t correlation, std::int32_t n) {
-  const int grid = (n + 255) / 256;
-  launch(cupti, correlation, n, static_cast<unsigned>(grid));
-  cupti.record(kernel(cupti, correlation, grid));
-}
-
-/// What a capture holds after `script` in a step of its own.
-Trace recorded(const std::function<void(FakeCupti&)>& script, const CuptiOptions& options = {}) {
-  auto cupti = std::make_unique<FakeCupti>();
-  FakeCupti& fake = *cupti;
-  Capture capture = capture_of(std::move(cupti), options);
-  capture.start();
-  {
-    const Range range("step 0");
-    script(fake);
-  }
-  return capture.stop();
-}
 
 std::vector<Event> kernels(const Trace& trace) {
   std::vector<Event> found;
@@ -129,24 +68,7 @@ TEST(CuptiSource, AGlobalNBreaksLocalN) {
 TEST(CuptiSource, ADeviceToHostCopyIsSeen) {
   const Trace trace = recorded([](FakeCupti& cupti) {
     step(cupti, 11, 10'000);
-    CUpti_ActivityAPI call{};
-    call.kind = CUPTI_ACTIVITY_KIND_RUNTIME;
-    call.start = static_cast<std::uint64_t>(cupti.now());
-    call.end = call.start + 100;
-    call.threadId = static_cast<std::uint32_t>(thread_number());
-    call.correlationId = 12;
-    CUpti_ActivityAPI driver = call;
-    driver.kind = CUPTI_ACTIVITY_KIND_DRIVER;
-    CUpti_ActivityMemcpy6 copy{};
-    copy.kind = CUPTI_ACTIVITY_KIND_MEMCPY;
-    copy.copyKind = CUPTI_ACTIVITY_MEMCPY_KIND_DTOH;
-    copy.bytes = 4;
-    copy.start = call.start + 50;
-    copy.end = copy.start + 1000;
-    copy.correlationId = 12;
-    cupti.record(copy);  // before its call
-    cupti.record(driver);
-    cupti.record(call);
+    copy(cupti, 12, CUPTI_ACTIVITY_MEMCPY_KIND_DTOH, 4);
   });
   const Verdict found = verdict(trace, Contract::no_host_device_copies);
   EXPECT_EQ(found.status, Status::broken);
