@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <cstdlib>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -14,21 +15,27 @@
 #include "results/provenance.h"
 #include "results/run_folder.h"
 #include "topologies/load_model.h"
+#include "topologies/network_interface.h"
+#include "topologies/rendezvous.h"
 
 namespace stepscope::bench {
 namespace {
 
 constexpr const char* kFooter = R"(Examples:
   describe_run --model gpt2
+  describe_run --rank
   describe_run --model my-model.safetensors -- topologies/pytorch/optimizer_step.py --model my-model.safetensors
 
 Prints {"run_name": ..., "provenance": {...}, "model": {"name": ..., "skipped": [...], "parameters": [...]}}.
+--rank prints who this process is in its job instead, by the rules of optimizer_step: {"rank": ..., "world_size": ...,
+"local_rank": ..., "local_world_size": ..., "master_addr": ..., "master_port": ..., "launcher": ..., "interface": ...}.
 "provenance" is what every manifest.json starts with; its command is what follows --.
 Exit code: 0 fine, 2 could not run.)";
 
 struct Options {
   std::string model = "gpt2";
   std::vector<std::string> command;
+  bool rank = false;
 };
 
 std::optional<Options> parse(int argc, const char* const* argv) {
@@ -39,6 +46,7 @@ std::optional<Options> parse(int argc, const char* const* argv) {
   app.add_option("--model", options.model,
                  "preset, .json list or .safetensors file (default gpt2)");
   app.add_option("command", options.command, "the command to describe, after --");
+  app.add_flag("--rank", options.rank, "who this process is in its job, and where the ranks meet");
   app.add_flag("--version", version, "print version and commit");
   try {
     app.parse(argc, argv);
@@ -71,9 +79,31 @@ nlohmann::json describe(const topologies::Model& model) {
           {"parameters", parameters}};
 }
 
+nlohmann::json describe(const topologies::Rendezvous& rank) {
+  std::string interface;
+  if (const char* given = std::getenv("GLOO_SOCKET_IFNAME")) {
+    topologies::require_interface("GLOO_SOCKET_IFNAME", given);
+    interface = given;
+  } else {
+    interface = topologies::own_interface_towards(rank.master_addr);
+  }
+  return {{"rank", rank.rank},
+          {"world_size", rank.world_size},
+          {"local_rank", rank.local_rank},
+          {"local_world_size", rank.local_world_size},
+          {"master_addr", rank.master_addr},
+          {"master_port", rank.master_port},
+          {"launcher", rank.launcher},
+          {"interface", interface}};
+}
+
 int run(int argc, char** argv) {
   const auto options = parse(argc, argv);
   if (!options) return kFine;
+  if (options->rank) {
+    std::cout << describe(topologies::rendezvous_from_environment()).dump() << '\n';
+    return kFine;
+  }
   const topologies::Model model = topologies::load_model(options->model);
   const nlohmann::json json = {
       {"run_name",

@@ -77,21 +77,27 @@ bool is_loopback(const std::string& address) {
 /// Loopback was asked for, so that it means the same to every rank.
 bool says_loopback(const std::string& host) { return is_loopback(host) || host == "localhost"; }
 
-}  // namespace
+using InterfaceList = std::unique_ptr<ifaddrs, decltype(&freeifaddrs)>;
 
-void require_interface(const std::string& variable, const std::string& name) {
+InterfaceList interfaces() {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) {
     throw Error(std::string("this host's network interfaces cannot be listed: ") +
                 std::strerror(errno));
   }
+  return {list, &freeifaddrs};
+}
+
+}  // namespace
+
+void require_interface(const std::string& variable, const std::string& name) {
+  const InterfaceList list = interfaces();
   std::set<std::string> up;
   bool exists = false;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+  for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
     exists |= name == entry->ifa_name;
     if ((entry->ifa_flags & IFF_UP) != 0) up.insert(entry->ifa_name);
   }
-  freeifaddrs(list);
   if (up.contains(name)) return;
   std::string names;
   for (const std::string& other : up) names += (names.empty() ? "" : ", ") + other;
@@ -111,6 +117,20 @@ std::string own_address_towards(const std::string& host) {
     if (auto outward = source_towards(std::string(elsewhere))) return *outward;
   }
   return *source;
+}
+
+std::string own_interface_towards(const std::string& host) {
+  const std::string address = own_address_towards(host);
+  const InterfaceList list = interfaces();
+  for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    if (number_of(entry->ifa_addr, size) == address) return entry->ifa_name;
+  }
+  throw Error("no network interface of this host has the address " + address,
+              "set GLOO_SOCKET_IFNAME to the network interface that the ranks share");
 }
 
 }  // namespace stepscope::topologies

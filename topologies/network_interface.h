@@ -22,4 +22,8 @@ void require_interface(const std::string& variable, const std::string& name);
 /// default route. Throws Error where `host` cannot be resolved or has no route.
 std::string own_address_towards(const std::string& host);
 
+/// The interface that has that address, for a library that takes a name. Throws the same Errors,
+/// and one where no interface has it.
+std::string own_interface_towards(const std::string& host);
+
 }  // namespace stepscope::topologies

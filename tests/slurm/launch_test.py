@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -16,6 +17,9 @@ BIN = Path(os.environ["STEPSCOPE_BIN"])
 QUICK = [BIN / "optimizer_step", "--quick", "--threads", "1", "--benchmark_filter=Lion8bit.*fp32"]
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
+
+
+DRIVER = [sys.executable, Path(__file__).parents[2] / "topologies/pytorch/optimizer_step.py"]
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +40,32 @@ def test_tasks_of_two_nodes_find_each_other(lab, tmp_path):
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["launcher"] == "slurm"
     assert manifest["environment"]["SLURM_JOB_NODELIST"] == "n[1-2]"
+
+
+def test_tasks_in_python_find_each_other_by_the_same_rules(lab, tmp_path):
+    out = tmp_path / "run"
+    words = ["--quick", "--optimizer", "Lion8bit", "--adapter", "local-shards", "--trace", "0"]
+    ended = lab.run(
+        [
+            "srun",
+            "-N2",
+            "-n2",
+            "--kill-on-bad-exit=1",
+            *DRIVER,
+            *words,
+            "--steps",
+            "5",
+            "--out",
+            out,
+        ],
+        timeout=150,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-1] == str(out)
+    with (out / "results.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["rank"], row["status"]) for row in rows] == [("0", "ok"), ("1", "ok")]
+    assert json.loads((out / "manifest.json").read_text())["launcher"] == "slurm"
 
 
 def test_two_steps_of_one_job_do_not_meet_each_other(lab, tmp_path):
@@ -72,10 +102,11 @@ def test_a_batch_script_without_srun_is_told_so_at_once(lab, tmp_path):
     assert said.count("\n") == 1, said
 
 
-def test_a_rank_that_is_the_same_for_all_tasks_is_named_with_slurms(lab):
+@pytest.mark.parametrize("program", [QUICK, DRIVER], ids=["C++", "Python"])
+def test_a_rank_that_is_the_same_for_all_tasks_is_named_with_slurms(lab, program):
     by_hand = "RANK=0,WORLD_SIZE=3,LOCAL_RANK=0,MASTER_ADDR=127.0.0.1,MASTER_PORT=29511"
     ended = lab.run(
-        ["srun", "-N2", "-n3", "--kill-on-bad-exit=1", f"--export=ALL,{by_hand}", *QUICK]
+        ["srun", "-N2", "-n3", "--kill-on-bad-exit=1", f"--export=ALL,{by_hand}", *program]
     )
     assert ended.returncode != 0
     # The first task that fails takes the others along, whichever it is.

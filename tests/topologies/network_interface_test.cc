@@ -27,6 +27,10 @@ TEST(OwnAddressTowards, LoopbackIsReachedFromLoopback) {
               own_address_towards("localhost") == "::1");
 }
 
+TEST(OwnInterfaceTowards, LoopbackHasItsOwn) {
+  EXPECT_EQ(own_interface_towards("127.0.0.1"), "lo");
+}
+
 TEST(OwnAddressTowards, AnUnknownHostIsNamed) {
   const std::string message = error_text([] { own_address_towards("nobody.invalid"); });
   EXPECT_NE(message.find("nobody.invalid"), std::string::npos) << message;

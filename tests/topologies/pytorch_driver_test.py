@@ -133,7 +133,8 @@ def model(tmp_path_factory) -> Iterator[str]:
 def fsdp2(model: str, tmp_path_factory) -> tuple[RunFolder, list[str]]:
     out = tmp_path_factory.mktemp("fsdp2") / "run"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    torchrun += ["--local-addr", "127.0.0.1", "--nproc-per-node", "2", DRIVER]
+    torchrun += ["--local-addr", "127.0.0.1", "--nproc-per-node", "2"]
+    torchrun += ["--no-python", sys.executable, DRIVER]
     adapters = "none,local-shards,original-parameters"
     done = subprocess.run(
         [*torchrun, "--model", model, "--adapter", adapters, "--steps", "6", "--out", out],
@@ -146,7 +147,26 @@ def fsdp2(model: str, tmp_path_factory) -> tuple[RunFolder, list[str]]:
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[-1] == str(out)
-    return read_run_folder(out), lines
+    run = read_run_folder(out)
+    assert run.manifest["launcher"] == "torchrun"
+    return run, lines
+
+
+def test_variables_that_contradict_each_other_are_named_before_pytorch_is_loaded() -> None:
+    place = {"RANK": "3", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
+    place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    for program in (DRIVER, DRIVER.with_name("wrapping_difference.py")):
+        done = subprocess.run(
+            [sys.executable, "-X", "importtime", program],
+            env={**os.environ, **place},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 2
+        assert "RANK is 3 and WORLD_SIZE is 2" in done.stderr.splitlines()[-1]
+        assert " torch" not in done.stderr
 
 
 def rows_of(run: RunFolder, optimizer: str, adapter: str) -> list[dict]:

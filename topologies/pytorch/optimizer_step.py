@@ -14,6 +14,10 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 import topologies.pytorch.quiet_imports  # noqa: F401  before PyTorch
+from topologies.pytorch import launch
+
+if __name__ == "__main__":
+    launch.find_rank_or_end("optimizer_step.py")
 
 # isort: split
 import torch
@@ -68,7 +72,7 @@ def run_measurements(
 ) -> list[CaseResult]:
     """All cases, in order; rank 0 prints and writes."""
     model = description["model"]
-    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", job.world_size))
+    local_ranks = launch.find_rank().local_world_size
     threads = plan.threads if plan else options.threads
     threads = threads or max(1, len(os.sched_getaffinity(0)) // local_ranks)
     torch.set_num_threads(threads)
@@ -86,6 +90,7 @@ def run_measurements(
             **provenance,
             **versions(),
             "program": "topologies/pytorch/optimizer_step.py",
+            "launcher": launch.find_rank().launcher,
             "device": job.device.type,
             "device_description": torch.cuda.get_device_name(job.device)
             if job.device.type == "cuda"

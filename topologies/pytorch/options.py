@@ -33,7 +33,8 @@ adapters:
   original-parameters  precision and blocks of the parameters before wrapping, FSDP1 and FSDP2
   builtin              as none, for a bitsandbytes that claims to support FSDP: a failure is one
 
-Rank, world size and address come from RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT.
+Rank, world size and address come from torchrun's variables, else from those of a Slurm step, or by
+hand from RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT.
 A table goes to stdout, and the run folder's path as its last line; messages go to stderr.
 exit code: 0 measured and checked; 1 a case failed, differs from its reference or breaks a contract
 (with the adapter none that is a finding: 0); 2 could not run"""

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from topologies.pytorch.ranks import CannotRun
+from topologies.pytorch.errors import CannotRun
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120

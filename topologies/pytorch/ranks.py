@@ -1,13 +1,12 @@
 """This rank of a job over torch.distributed, and errors that all ranks decide on together.
 
-Rank, world size and address come from RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, as
-torchrun and Slurm launchers set them. Everything that waits for other ranks has the job's timeout.
+Rank, world size and address come from launch.py. Everything that waits for other ranks has the
+job's timeout.
 """
 
 from __future__ import annotations
 
 import datetime
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -15,15 +14,10 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from topologies.pytorch.errors import CannotRun, RanksFailed
+from topologies.pytorch.launch import find_rank
+
 T = TypeVar("T")
-
-
-class CannotRun(Exception):
-    """Why a program could not do its job, and what to do: exit code 2."""
-
-
-class RanksFailed(CannotRun):
-    """What some rank could not do; every rank raises the same."""
 
 
 @dataclass(frozen=True)
@@ -40,24 +34,17 @@ class Job:
 
 def connect(device: str, timeout_s: float) -> Job:
     """Meets the other ranks. Raises CannotRun."""
-    numbers = {}
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
-        text = os.environ.get(name, "")
-        if not text.isdigit():
-            raise CannotRun(
-                f'{name} is "{text}"; start the ranks with torchrun (see --help for an example)'
-            )
-        numbers[name] = int(text)
+    found = find_rank()
     place = torch.device("cpu")
     if device == "cuda":
         if not torch.cuda.is_available():
             raise CannotRun("--device cuda was asked for, and PyTorch finds no GPU; use cpu")
-        if numbers["LOCAL_RANK"] >= torch.cuda.device_count():
+        if found.local_rank >= torch.cuda.device_count():
             raise CannotRun(
-                f"local rank {numbers['LOCAL_RANK']} has no GPU of its own:"
+                f"local rank {found.local_rank} has no GPU of its own:"
                 f" there are {torch.cuda.device_count()}; start fewer ranks a host"
             )
-        place = torch.device("cuda", numbers["LOCAL_RANK"])
+        place = torch.device("cuda", found.local_rank)
         torch.cuda.set_device(place)
     try:
         dist.init_process_group(
@@ -66,7 +53,7 @@ def connect(device: str, timeout_s: float) -> Job:
         )
     except (RuntimeError, ValueError) as error:
         raise CannotRun(f"the ranks did not meet: {one_line(error)}") from None
-    return Job(numbers["RANK"], numbers["WORLD_SIZE"], place, timeout_s)
+    return Job(found.rank, found.world_size, place, timeout_s)
 
 
 def gather(value: Any) -> list[Any]:

@@ -14,6 +14,10 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 import topologies.pytorch.quiet_imports  # noqa: F401  before PyTorch
+from topologies.pytorch import launch
+
+if __name__ == "__main__":
+    launch.find_rank_or_end("wrapping_difference.py")
 
 # isort: split
 import torch.distributed as dist

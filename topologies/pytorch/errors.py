@@ -1,0 +1,11 @@
+"""The errors of the programs on PyTorch, which do not need PyTorch."""
+
+from __future__ import annotations
+
+
+class CannotRun(Exception):
+    """Why a program could not do its job, and what to do: exit code 2."""
+
+
+class RanksFailed(CannotRun):
+    """What some rank could not do; every rank raises the same."""
