@@ -198,6 +198,8 @@ command=(build/bin/optimizer_step --device "$device")
 if [ -n "$model" ]; then command+=(--model "$model"); fi
 if [ -n "$out" ]; then command+=(--out "$out"); fi
 command+=(${more[@]+"${more[@]}"})
+# The rows of PyTorch FSDP go below its own; what follows from all of them comes last.
+if [ -z "$native_only" ]; then command+=(--rows-only); fi
 log=$logs/torchrun.log
 launch "${command[@]}"
 run_folder=$launch_folder
@@ -218,6 +220,7 @@ if [ -z "$native_only" ]; then
   if ((launch_code > exit_code)); then exit_code=$launch_code; fi
   if [ -n "$launch_folder" ] && ! python results/join_runs.py "$run_folder" "$launch_folder"; then exit_code=2; fi
   if ((launch_code == 2)); then say "$program: $run_folder holds the suite's own rows alone"; fi
+  if ! python results/run_tables.py "$run_folder"; then exit_code=2; fi
 fi
 
 for draw in plot_run report; do

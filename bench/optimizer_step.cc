@@ -241,17 +241,16 @@ int measure(const StepOptions& options, const std::vector<std::string>& command)
                 "check --benchmark_filter; --benchmark_list_tests lists the names");
   }
   turns.begin();
+  const bool tables = !options.rows_only && !has_flag(options.benchmark_flags, "benchmark_format");
   topologies::together(*communicator, [&] {
-    if (root && !has_flag(options.benchmark_flags, "benchmark_format")) {
-      print_stragglers(session.completed);
-    }
+    if (root && tables) print_stragglers(session.completed);
   });
   std::vector<CaseContracts> contracts;
   for (const CaseResult& result : session.completed) contracts.push_back(result.contracts);
   topologies::together(*communicator, [&] {
     if (!root || options.trace_steps == 0) return;
     write_contracts(folder->working_path() / "contracts.json", contracts);
-    if (!has_flag(options.benchmark_flags, "benchmark_format")) print_contracts(contracts);
+    if (tables) print_contracts(contracts);
   });
   topologies::together(*communicator, [&] {
     if (root) std::printf("%s\n", folder->finish().c_str());

@@ -89,6 +89,8 @@ std::optional<StepOptions> parse_step_options(int argc, const char* const* argv)
   app.add_option("--learning-rate", learning_rate, "default: the optimizer's own");
   app.add_option("--weight-decay", weight_decay, "default: the optimizer's own");
   app.add_flag("--quick", options.quick, "a short run: tiny model, 20 steps");
+  app.add_flag("--rows-only", options.rows_only,
+               "print the rows alone, not what follows from them: bench.sh puts others below");
   app.add_option("--out", options.out, "run folder to make (default runs/<utc>-<commit>)");
   app.add_option("--timeout", timeout, "seconds a rank waits for its peers in a step (default 25)");
   app.add_option("--rendezvous-timeout", rendezvous_timeout,

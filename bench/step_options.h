@@ -39,7 +39,8 @@ struct StepOptions {
   std::optional<double> learning_rate;  ///< where not given: the optimizer's default
   std::optional<double> weight_decay;   ///< likewise
   bool quick = false;
-  std::string out;  ///< run folder; empty: runs/<utc>-<commit>
+  bool rows_only = false;  ///< on stdout; the run folder holds everything
+  std::string out;         ///< run folder; empty: runs/<utc>-<commit>
   topologies::Timeouts timeouts;
   TurnOptions turns;                         ///< with another build on this host
   std::vector<std::string> benchmark_flags;  ///< --benchmark_*, screened

@@ -18,6 +18,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from ranks import BIN, Job, run
 
+from results import run_tables
+
 ROOT = Path(__file__).parents[2]
 KIB = 1024
 
@@ -126,6 +128,18 @@ def test_a_rank_that_has_all_the_work_is_named_as_the_straggler(tmp_path):
     assert abs(float(share) - 100 * len(mine) / len(samples)) < 0.051
     assert abs(float(median) - np.percentile(leads, 50) / 1e6) < 0.00051
     assert abs(float(largest) - max(leads) / 1e6) < 0.00051
+    for shown in run_tables.tables(folder):
+        assert "\n".join(["", *shown]) in ended[0].out, "bench.sh prints the same from the folder"
+
+
+def test_with_rows_only_nothing_stands_between_the_rows_and_the_run_folder(tmp_path):
+    folder = tmp_path / "run"
+    words = ["--quick", "--steps", "5", "--optimizer", "AdamW8bit", "--dtype", "fp32"]
+    ended = run([*words, "--rows-only", "--out", str(folder)])
+    assert [e.code for e in ended] == [0, 0], [e.err for e in ended]
+    shown = [line.split()[0] for line in ended[0].out.splitlines()]
+    assert shown == ["tiny:", "subject", "native", str(folder)]
+    assert (folder / "contracts.json").exists()
 
 
 def test_adamw8bit_moments_take_2_03125_bytes_a_parameter_in_blocks(tmp_path):

@@ -28,6 +28,9 @@ def checkout(tmp_path: Path) -> Checkout:
     (checkout.root / "results" / "join_runs.py").write_text(
         "import pathlib, sys\npathlib.Path('joined').write_text(' '.join(sys.argv[1:]))\n"
     )
+    (checkout.root / "results" / "run_tables.py").write_text(
+        "import pathlib, sys\nprint('tables of ' + pathlib.Path(sys.argv[1]).name)\n"
+    )
     return checkout
 
 
@@ -103,14 +106,14 @@ def test_the_table_comes_through_and_the_run_folder_is_the_last_line(checkout, t
     assert result.code == 0, result
     run_folder = checkout.root / "runs" / "r"
     # "/" names a folder too, and is not the last line.
-    assert result.out_lines == ["/", "AdamW 1 ms", str(run_folder)]
+    assert result.out_lines == ["/", "AdamW 1 ms", f"tables of {run_folder.name}", str(run_folder)]
     assert (run_folder / "step.png").exists()
     assert (run_folder / "report.html").exists()
     assert result.err_lines == []
     paths = f"--device cpu --model {tmp_path}/model.json --out {tmp_path}/r"
     for rank in range(3):
         arguments = (checkout.root / f"arguments-{rank}").read_text()
-        assert arguments == paths + " --steps 7 or $$8 ${rank}\n"
+        assert arguments == paths + " --steps 7 or $$8 ${rank} --rows-only\n"
     assert list((checkout.root / ".cache" / "tmp").iterdir()) == []
 
 
@@ -126,7 +129,7 @@ def test_the_rows_of_pytorch_follow_in_the_same_table_and_join_the_same_folder(c
     result = checkout.run("bench.sh", "--device", "cpu")
     assert result.code == 0, result
     run = checkout.root / "runs" / "r"
-    assert result.out_lines == ["native 1 ms", "real 2 ms", str(run)]
+    assert result.out_lines == ["native 1 ms", "real 2 ms", "tables of r", str(run)]
     assert (checkout.root / "pytorch-1").read_text() == f"--device cpu --beside {run}"
     assert (checkout.root / "joined").read_text() == f"{run} {run}.pytorch"
     assert (run / "step.png").exists()
@@ -139,7 +142,7 @@ def test_a_failure_on_pytorch_keeps_the_native_rows_and_its_exit_code(checkout, 
     result = checkout.run("bench.sh")
     assert result.code == code, result
     run = checkout.root / "runs" / "r"
-    assert result.out_lines == ["native 1 ms", str(run)]
+    assert result.out_lines == ["native 1 ms", "tables of r", str(run)]
     assert result.err_lines[0] == "bad luck"
     assert (run / "step.png").exists()
     assert not (checkout.root / "joined").exists()
@@ -150,6 +153,7 @@ def test_native_only_leaves_pytorch_out(checkout):
     result = checkout.run("bench.sh", "--native-only")
     assert result.code == 0, result
     assert not (checkout.root / "pytorch-0").exists()
+    assert "--rows-only" not in (checkout.root / "arguments-0").read_text()
 
 
 @pytest.mark.parametrize("code", [1, 2])

@@ -119,7 +119,7 @@ def run_measurements(
     settings = Settings(
         plan.steps if plan else options.steps, options.warmup, options.seconds, threads, tracing
     )
-    if job.is_root:
+    if job.is_root and not plan:
         print(
             f"{model['name']} on PyTorch FSDP: {model['numel']:,} parameters in"
             f" {len(model['parameters'])} tensors, {job.world_size} ranks, {job.device.type},"
@@ -152,7 +152,8 @@ def run_measurements(
         if options.trace:
             named = [(one.case.benchmark_name(model["name"]), one) for one in results]
             cases = write_contracts(folder.working / "contracts.json", named)
-            print("\n".join(["", *contract_table(cases)]))
+            if not plan:
+                print("\n".join(["", *contract_table(cases)]))
         print(folder.finish(), flush=True)
 
     together(finish)

@@ -94,7 +94,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--beside",
         type=Path,
         metavar="RUN",
-        help="the cases of this run folder, measured on PyTorch FSDP into RUN.pytorch",
+        help="the cases of this run folder, measured on PyTorch FSDP into RUN.pytorch; prints rows"
+        " alone, which go below that run's",
     )
     add("--version", action="store_true", help="print version and commit")
     options = parser.parse_args(arguments)
