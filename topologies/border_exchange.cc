@@ -1,7 +1,6 @@
 #include "topologies/border_exchange.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 
 namespace stepscope::topologies {
@@ -76,8 +75,6 @@ BorderExchange::BorderExchange(const BorderPlan& borders, std::int64_t element_b
       element_bytes_(element_bytes),
       send_bytes_(static_cast<std::size_t>(world_size)),
       receive_bytes_(static_cast<std::size_t>(world_size)) {
-  std::int64_t sent = 0;
-  std::int64_t received = 0;
   for (const BorderPeer& peer : borders_.peers) {
     const auto index = static_cast<std::size_t>(peer.rank);
     for (const std::size_t block : peer.gives) {
@@ -86,29 +83,28 @@ BorderExchange::BorderExchange(const BorderPlan& borders, std::int64_t element_b
     for (const BorderFragment& fragment : peer.takes) {
       receive_bytes_[index] += fragment.numel * element_bytes_;
     }
-    sent += send_bytes_[index];
-    received += receive_bytes_[index];
+    sent_ += send_bytes_[index];
+    received_ += receive_bytes_[index];
   }
-  send_.resize(static_cast<std::size_t>(sent));
-  receive_.resize(static_cast<std::size_t>(received));
 }
 
-void BorderExchange::run(Communicator& communicator, std::span<std::byte* const> blocks) {
-  std::byte* out = send_.data();
+void BorderExchange::run(Communicator& communicator, std::span<std::byte* const> blocks,
+                         const ExchangeMemory& memory) const {
+  std::byte* out = memory.send.data();
   for (const BorderPeer& peer : borders_.peers) {
     for (const std::size_t i : peer.gives) {
       const CutBlock& block = borders_.blocks[i];
       const auto bytes = static_cast<std::size_t>(block.own_numel * element_bytes_);
-      std::memcpy(out, blocks[i] + block.own_offset * element_bytes_, bytes);
+      memory.copy(out, blocks[i] + block.own_offset * element_bytes_, bytes);
       out += bytes;
     }
   }
-  communicator.all_to_all(send_, send_bytes_, receive_, receive_bytes_);
-  const std::byte* in = receive_.data();
+  communicator.all_to_all(memory.send, send_bytes_, memory.receive, receive_bytes_);
+  const std::byte* in = memory.receive.data();
   for (const BorderPeer& peer : borders_.peers) {
     for (const BorderFragment& fragment : peer.takes) {
       const auto bytes = static_cast<std::size_t>(fragment.numel * element_bytes_);
-      std::memcpy(blocks[fragment.block] + fragment.offset * element_bytes_, in, bytes);
+      memory.copy(blocks[fragment.block] + fragment.offset * element_bytes_, in, bytes);
       in += bytes;
     }
   }

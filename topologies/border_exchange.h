@@ -7,8 +7,8 @@
 ///
 /// Usage:
 ///     const BorderPlan borders = plan_borders(model, plan, rank, min_8bit_size);
-///     BorderExchange exchange(borders, element_bytes(dtype));
-///     exchange.run(communicator, own_gradient_of_block, whole_gradient_of_block);
+///     BorderExchange exchange(borders, element_bytes(dtype), world_size);
+///     exchange.run(communicator, gradients_of_blocks, {.send = ..., .receive = ..., .copy = ...});
 ///
 /// Caveats: parameters with FP32 state are updated element by element and have no blocks. In a
 /// replicated topology (hsdp) a rank exchanges with ranks of its own replica only. At most 255
@@ -60,6 +60,14 @@ struct BorderPlan {
 BorderPlan plan_borders(const Model& model, const ShardPlan& plan, std::int64_t rank,
                         std::int64_t min_8bit_size);
 
+/// Memory of the communicator's device that an exchange goes through.
+struct ExchangeMemory {
+  std::span<std::byte> send;     ///< sent_bytes()
+  std::span<std::byte> receive;  ///< received_bytes()
+  /// Copies within that memory, in the order of the calls.
+  void (*copy)(void* destination, const void* source, std::size_t bytes) = nullptr;
+};
+
 class BorderExchange {
  public:
   /// `element_bytes`: size of a gradient element.
@@ -68,16 +76,19 @@ class BorderExchange {
   /// Completes the gradients of all cut blocks. `blocks[i]` points to the numel elements of
   /// BorderPlan::blocks[i], of which the own part is filled in; the rest is written. One
   /// collective, on every rank, also on those without cut blocks.
-  void run(Communicator& communicator, std::span<std::byte* const> blocks);
+  void run(Communicator& communicator, std::span<std::byte* const> blocks,
+           const ExchangeMemory& memory) const;
 
-  /// Bytes this rank sends in one run.
-  std::int64_t sent_bytes() const { return static_cast<std::int64_t>(send_.size()); }
+  /// Bytes this rank sends and receives in one run.
+  std::int64_t sent_bytes() const noexcept { return sent_; }
+  std::int64_t received_bytes() const noexcept { return received_; }
 
  private:
   BorderPlan borders_;
   std::int64_t element_bytes_;
   std::vector<std::int64_t> send_bytes_, receive_bytes_;  ///< by rank
-  std::vector<std::byte> send_, receive_;
+  std::int64_t sent_ = 0;
+  std::int64_t received_ = 0;
 };
 
 }  // namespace stepscope::topologies

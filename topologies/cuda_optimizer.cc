@@ -1,10 +1,14 @@
 #include "topologies/cuda_optimizer.h"
 
+#include <cuda_runtime_api.h>
+
 #include <memory>
+#include <optional>
 #include <vector>
 
-#include "core/error.h"
+#include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/cuda_step.h"
+#include "topologies/cut_block_exchange.h"
 #include "topologies/shard_storage.h"
 
 namespace stepscope::topologies {
@@ -12,26 +16,33 @@ namespace {
 
 class NativeCudaOptimizer final : public ShardedOptimizer {
  public:
-  NativeCudaOptimizer(const Model& model, const ShardPlan& plan, std::int64_t rank,
-                      const StepConfig& config)
-      : storage_(model, plan, rank, config), config_(config), rank_(rank) {
+  NativeCudaOptimizer(const Model& model, const ShardPlan& plan, const StepConfig& config,
+                      Communicator& communicator)
+      : storage_(model, plan, communicator.rank(), config),
+        config_(config),
+        rank_(communicator.rank()),
+        cut_blocks_(CutBlockExchange::make(storage_, config, communicator, copy_on_device)) {
     prepare();
   }
 
   void step() override {
     for (OwnedShard& shard : storage_.shards()) ++shard.tensors.step;
+    if (cut_blocks_) cut_blocks_->before_step();
     // libtorch works on the legacy default stream, and so do the kernels: their order needs no
     // events.
     step_->enqueue(/*stream=*/nullptr);
+    if (cut_blocks_) cut_blocks_->after_step();
   }
 
   void restart() override {
     storage_.restart();
+    if (cut_blocks_) cut_blocks_->complete();
     prepare();
   }
 
   void resume(std::span<const std::int64_t> steps) override {
     storage_.set_steps(steps);
+    if (cut_blocks_) cut_blocks_->complete();
     prepare();
   }
 
@@ -40,6 +51,13 @@ class NativeCudaOptimizer final : public ShardedOptimizer {
   MeasuredBytes measured_bytes() const override { return storage_.measured_bytes(); }
 
  private:
+  /// On the stream of the kernels and of NCCL.
+  static void copy_on_device(void* destination, const void* source, std::size_t bytes) {
+    STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDeviceToDevice,
+                                         /*stream=*/nullptr),
+                         -1);
+  }
+
   /// Uploads the table of tensors; the kernel counts the steps itself from then on.
   void prepare() {
     std::vector<kernels::ShardTensors> table;
@@ -54,18 +72,16 @@ class NativeCudaOptimizer final : public ShardedOptimizer {
   ShardStorage storage_;
   StepConfig config_;
   std::int64_t rank_;
+  std::optional<CutBlockExchange> cut_blocks_;  ///< only where some border cuts a block
   std::unique_ptr<kernels::cuda::CudaStep> step_;
 };
 
 }  // namespace
 
 std::unique_ptr<ShardedOptimizer> make_cuda_optimizer(const Model& model, const ShardPlan& plan,
-                                                      std::int64_t rank, const StepConfig& config) {
-  if (config.state_policy == StatePolicy::original) {
-    throw Error("the state policy original is not built for CUDA",
-                "use --state-policy global, or --device cpu", {.rank = rank});
-  }
-  return std::make_unique<NativeCudaOptimizer>(model, plan, rank, config);
+                                                      const StepConfig& config,
+                                                      Communicator& communicator) {
+  return std::make_unique<NativeCudaOptimizer>(model, plan, config, communicator);
 }
 
 }  // namespace stepscope::topologies

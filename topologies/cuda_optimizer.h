@@ -1,7 +1,8 @@
 #pragma once
 
 /// Purpose: ShardedOptimizer over the project's CUDA kernels: one launch a step for all shards of a
-/// rank.
+/// rank. Under `original` copies within the device and one all-to-all go before it, and copies of
+/// the cut blocks' own parts after it.
 ///
 /// Usage: through make_sharded_optimizer.
 ///
@@ -15,6 +16,7 @@ namespace stepscope::topologies {
 
 /// As make_sharded_optimizer, for Subject::native on Device::cuda.
 std::unique_ptr<ShardedOptimizer> make_cuda_optimizer(const Model& model, const ShardPlan& plan,
-                                                      std::int64_t rank, const StepConfig& config);
+                                                      const StepConfig& config,
+                                                      Communicator& communicator);
 
 }  // namespace stepscope::topologies

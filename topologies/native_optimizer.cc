@@ -9,7 +9,7 @@
 
 #include "kernels/cpu_step.h"
 #include "kernels/thread_pool.h"
-#include "topologies/border_exchange.h"
+#include "topologies/cut_block_exchange.h"
 #include "topologies/shard_storage.h"
 
 namespace stepscope::topologies {
@@ -21,31 +21,17 @@ class NativeCpuOptimizer final : public ShardedOptimizer {
                      std::int64_t threads, Communicator& communicator)
       : storage_(model, plan, communicator.rank(), config),
         config_(config),
-        communicator_(communicator),
-        pool_(static_cast<int>(threads)),
-        block_params_(storage_.block_params()),
-        block_grads_(storage_.block_grads()) {
+        pool_(static_cast<int>(threads)) {
     for (const OwnedShard& shard : storage_.shards()) table_.push_back(shard.tensors);
     for (const ShardTensorSet& set : storage_.tensor_sets()) params_.emplace_back(set.param);
-    if (config.state_policy != StatePolicy::original || !asks_8bit(config.optimizer)) return;
-    const auto cut = static_cast<std::int64_t>(storage_.borders().blocks.size());
-    // Where no border of any rank cuts a block there is nothing to exchange, and all ranks know it.
-    if (max_over_ranks(communicator, cut) == 0) return;
-    exchange_.emplace(storage_.borders(), kernels::element_bytes(config.dtype),
-                      communicator.world_size());
+    cut_blocks_ = CutBlockExchange::make(storage_, config, communicator, copy_on_host);
   }
 
   void step() override {
     for (std::size_t i = 0; i < table_.size(); ++i) {
       table_[i].step = ++storage_.shards()[i].tensors.step;
     }
-    if (exchange_) {
-      for (const OwnPart& own : storage_.own_parts()) {
-        std::memcpy(own.block_param, own.param, own.bytes);
-        std::memcpy(own.block_grad, own.grad, own.bytes);
-      }
-      exchange_->run(communicator_, block_grads_);
-    }
+    if (cut_blocks_) cut_blocks_->before_step();
     // For whoever records libtorch's operators: the n of every tensor that is stepped.
     at::RecordFunction report(at::RecordScope::FUNCTION);
     if (report.isActive() && !params_.empty()) {
@@ -53,19 +39,17 @@ class NativeCpuOptimizer final : public ShardedOptimizer {
                     c10::ArrayRef<const c10::IValue>(params_.data(), params_.size()));
     }
     kernels::step_cpu(pool_, algorithm(config_.optimizer), config_.hyperparameters, table_);
-    for (const OwnPart& own : storage_.own_parts()) {
-      std::memcpy(own.param, own.block_param, own.bytes);
-    }
+    if (cut_blocks_) cut_blocks_->after_step();
   }
 
   void restart() override {
     storage_.restart();
-    complete_cut_blocks();
+    if (cut_blocks_) cut_blocks_->complete();
   }
 
   void resume(std::span<const std::int64_t> steps) override {
     storage_.set_steps(steps);
-    complete_cut_blocks();
+    if (cut_blocks_) cut_blocks_->complete();
   }
 
   std::span<const OwnedShard> shards() const override { return storage_.shards(); }
@@ -73,14 +57,8 @@ class NativeCpuOptimizer final : public ShardedOptimizer {
   MeasuredBytes measured_bytes() const override { return storage_.measured_bytes(); }
 
  private:
-  /// From here on every rank of a cut block computes all of it, so its parameters are exchanged
-  /// once.
-  void complete_cut_blocks() {
-    if (!exchange_) return;
-    for (const OwnPart& own : storage_.own_parts()) {
-      std::memcpy(own.block_param, own.param, own.bytes);
-    }
-    exchange_->run(communicator_, block_params_);
+  static void copy_on_host(void* destination, const void* source, std::size_t bytes) {
+    std::memcpy(destination, source, bytes);
   }
 
   static const char* step_name(Optimizer optimizer) {
@@ -97,12 +75,10 @@ class NativeCpuOptimizer final : public ShardedOptimizer {
 
   ShardStorage storage_;
   StepConfig config_;
-  Communicator& communicator_;
   kernels::ThreadPool pool_;
-  std::vector<kernels::ShardTensors> table_;  ///< what the kernels take: contiguous, one a piece
-  std::vector<c10::IValue> params_;           ///< of every piece, as reported
-  std::vector<std::byte*> block_params_, block_grads_;  ///< copies of cut blocks
-  std::optional<BorderExchange> exchange_;              ///< only where some border cuts a block
+  std::vector<kernels::ShardTensors> table_;    ///< what the kernels take: contiguous, one a piece
+  std::vector<c10::IValue> params_;             ///< of every piece, as reported
+  std::optional<CutBlockExchange> cut_blocks_;  ///< only where some border cuts a block
 };
 
 }  // namespace

@@ -31,12 +31,11 @@ std::unique_ptr<ShardedOptimizer> make_sharded_optimizer(const Model& model, con
                                                          const StepConfig& config,
                                                          std::int64_t threads,
                                                          Communicator& communicator) {
-  const std::int64_t rank = communicator.rank();
   if (config.subject == Subject::torch) {
-    return make_torch_optimizer(model, plan, rank, config, threads);
+    return make_torch_optimizer(model, plan, communicator.rank(), config, threads);
   }
 #ifdef STEPSCOPE_WITH_CUDA
-  if (config.device == Device::cuda) return make_cuda_optimizer(model, plan, rank, config);
+  if (config.device == Device::cuda) return make_cuda_optimizer(model, plan, config, communicator);
 #endif
   return make_native_optimizer(model, plan, config, threads, communicator);
 }
