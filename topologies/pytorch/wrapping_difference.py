@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Whether the wrapping of FSDP1 changes what AdamW8bit computes: upstream issue #2080, on its own
-fixture (wrapping_fixture.py)."""
+fixture (wrapping_fixture.py). Shows the state of the small and of the large parameters, and how far
+the updates are from those with fine wrapping."""
 
 from __future__ import annotations
 
@@ -24,7 +25,13 @@ import torch.distributed as dist
 
 from topologies.pytorch.options import listed, seconds
 from topologies.pytorch.ranks import CannotRun, RanksFailed, connect, error_text
-from topologies.pytorch.wrapping_fixture import WRAPPINGS, largest_difference, updates
+from topologies.pytorch.wrapping_fixture import (
+    WRAPPINGS,
+    Updates,
+    largest_difference,
+    relative_distance,
+    updates,
+)
 
 EPILOG = """\
 example:
@@ -51,25 +58,36 @@ def run(arguments: list[str]) -> None:
     if job.world_size != 2:
         raise CannotRun(f"the fixture is for 2 ranks, these are {job.world_size}")
     if job.is_root:
-        print(
-            "adapter              wrapping  state of the small ones"
-            "  largest difference: small  large"
-        )
+        print(_line("adapter", "wrapping", "small", "large", "largest", "relative L2"))
     for adapter in options.adapter:
         by_wrapping = {wrapping: updates(wrapping, adapter, job) for wrapping in WRAPPINGS}
-        fine, coarse = by_wrapping.values()
         if not job.is_root:
             continue
+        fine = by_wrapping["fine"]
         for wrapping, one in by_wrapping.items():
-            bits = {n for name, n in one.bits.items() if name.startswith("small")}
-            state = ", ".join(f"{n} bits" for n in sorted(bits))
-            print(f"{adapter:<20} {wrapping:<9} {state:<24}", end="")
-            print("" if wrapping == "fine" else _differences(fine, coarse), flush=True)
+            largest = max(largest_difference(fine, one, is_large) for is_large in (False, True))
+            print(
+                _line(
+                    adapter,
+                    wrapping,
+                    _state(one, "small"),
+                    _state(one, "large"),
+                    f"{largest:.5g}",
+                    f"{relative_distance(fine, one):.3g}",
+                ),
+                flush=True,
+            )
 
 
-def _differences(fine, coarse) -> str:
-    small, large = (largest_difference(fine, coarse, is_large) for is_large in (False, True))
-    return f" {small:>25.4e}  {large:.4g}"
+def _state(one: Updates, name: str) -> str:
+    bits = {n for parameter, n in one.bits.items() if parameter.startswith(name)}
+    return ", ".join(f"{n} bits" for n in sorted(bits))
+
+
+def _line(*columns: str) -> str:
+    adapter, wrapping, small, large, largest, distance = columns
+    start = f"{adapter:<20} {wrapping:<9} {small:<8} {large:<8}"
+    return f"{start} {largest:>12} {distance:>12}"
 
 
 def main() -> int:

@@ -114,6 +114,13 @@ def largest_difference(fine: Updates, coarse: Updates, large: bool) -> float:
     return max(float((fine.added[name] - coarse.added[name]).abs().max()) for name in names)
 
 
+def relative_distance(fine: Updates, coarse: Updates) -> float:
+    """L2 norm of the difference of all updates over that of the fine ones."""
+    pairs = [(fine.added[name].double(), coarse.added[name].double()) for name in fine.added]
+    difference = torch.cat([a - b for a, b in pairs]).norm()
+    return float(difference / torch.cat([a for a, _ in pairs]).norm())
+
+
 def _unit(module: torch.nn.Module, job: Job) -> torch.nn.Module:
     return FullyShardedDataParallel(module, use_orig_params=False, device_id=job.device)
 
