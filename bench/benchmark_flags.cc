@@ -87,7 +87,7 @@ class Regex {
 std::vector<std::string> screen_benchmark_flags(const std::vector<std::string>& words) {
   for (const std::string& word : words) {
     if (!word.starts_with("--benchmark_")) {
-      throw Error("unknown argument \"" + word + "\"", "see optimizer_step --help");
+      throw Error("unknown argument \"" + word + "\"", "see --help");
     }
     const std::string_view name = name_of(word);
     if (std::find(kSafe.begin(), kSafe.end(), name) == kSafe.end()) {
@@ -102,6 +102,14 @@ std::vector<std::string> screen_benchmark_flags(const std::vector<std::string>& 
 bool has_flag(const std::vector<std::string>& flags, const std::string& name) {
   return std::any_of(flags.begin(), flags.end(),
                      [&](const std::string& flag) { return name_of(flag) == name; });
+}
+
+std::string flag_value(const std::vector<std::string>& flags, const std::string& name) {
+  std::string value;
+  for (const std::string& flag : flags) {
+    if (name_of(flag) == name) value = value_of(flag);
+  }
+  return value;
 }
 
 void require_match(const std::vector<std::string>& flags, const std::vector<std::string>& names) {

@@ -24,4 +24,7 @@ void require_match(const std::vector<std::string>& flags, const std::vector<std:
 /// Whether `flags` hold --<name> or --<name>=value.
 bool has_flag(const std::vector<std::string>& flags, const std::string& name);
 
+/// The last value that --<name>=value gives in `flags`, or empty.
+std::string flag_value(const std::vector<std::string>& flags, const std::string& name);
+
 }  // namespace stepscope::bench

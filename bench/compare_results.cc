@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/command_line.h"
 #include "core/durable_file.h"
 #include "core/error.h"
 #include "core/parse.h"
@@ -56,7 +57,6 @@ std::optional<Options> parse(std::vector<std::string> words) {
   }
   std::vector<std::string> base;
   std::string threshold = "3";
-  bool version = false;
   CLI::App app("Compares the runs of two commits, benchmark by benchmark.", "compare_results");
   app.footer(kFooter);
   app.add_option("base", base,
@@ -68,20 +68,7 @@ std::optional<Options> parse(std::vector<std::string> words) {
                "compare although device, model, topology, build type and so on differ");
   app.add_option("--format", options.format, "markdown (default), csv or json");
   app.add_option("--json", options.json_file, "also write the JSON to this file");
-  app.add_flag("--version", version, "print version and commit");
-  std::reverse(words.begin(), words.end());  // as CLI11 wants it
-  try {
-    app.parse(words);
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    throw Error(error.what(), "see compare_results --help");
-  }
-  if (version) {
-    std::cout << "compare_results, " << version_line() << '\n';
-    return std::nullopt;
-  }
+  if (!parse_command_line(app, std::move(words))) return std::nullopt;
   options.base.assign(base.begin(), base.end());
   if (!parted && options.base.size() == 2) {
     options.fresh = {options.base.back()};

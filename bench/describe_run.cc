@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/command_line.h"
 #include "core/error.h"
 #include "core/program.h"
 #include "results/provenance.h"
@@ -40,26 +41,13 @@ struct Options {
 
 std::optional<Options> parse(int argc, const char* const* argv) {
   Options options;
-  bool version = false;
   CLI::App app("Describes a run: machine, build, job and model.", "describe_run");
   app.footer(kFooter);
   app.add_option("--model", options.model,
                  "preset, .json list or .safetensors file (default gpt2)");
   app.add_option("command", options.command, "the command to describe, after --");
   app.add_flag("--rank", options.rank, "who this process is in its job, and where the ranks meet");
-  app.add_flag("--version", version, "print version and commit");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    throw Error(error.what(), "see describe_run --help");
-  }
-  if (version) {
-    std::cout << "describe_run, " << version_line() << '\n';
-    return std::nullopt;
-  }
+  if (!parse_command_line(app, argc, argv)) return std::nullopt;
   return options;
 }
 

@@ -15,9 +15,11 @@
 #include <utility>
 #include <vector>
 
+#include "bench/benchmark_file.h"
 #include "bench/benchmark_flags.h"
 #include "bench/kernel_backend.h"
 #include "bench/usable_cores.h"
+#include "core/command_line.h"
 #include "core/error.h"
 #include "core/program.h"
 #include "results/percentile.h"
@@ -261,13 +263,15 @@ int measure(const Options& options, const std::vector<std::string>& command) {
       fmt::print("{}{}\n", line, std::exchange(separator, ""));
     }
   }
-  benchmark::RunSpecifiedBenchmarks(own_table ? &table : nullptr);
+  BenchmarkFile file(options.benchmark_flags);
+  benchmark::RunSpecifiedBenchmarks(own_table ? &table : nullptr, file.reporter());
   if (only_list) return kFine;
   if (!session.failure().empty()) throw Error(session.failure());
   if (!session.anything_measured()) {
     throw Error("no case was measured",
                 "check --benchmark_filter; --benchmark_list_tests lists the names");
   }
+  file.require_written();
   if (folder) std::printf("%s\n", folder->finish().c_str());
   return kFine;
 }
@@ -286,7 +290,6 @@ int run(int argc, char** argv) {
       "Measures the optimizer kernels alone: this project's AdamW8bit, Lion8bit and AdamW with\n"
       "FP32 state, and PyTorch's fused AdamW, beside a loop that moves the same bytes.",
       "kernel_step");
-  app.set_version_flag("--version", "kernel_step, " + version_line());
   app.footer(
       "Also --benchmark_filter, --benchmark_list_tests, --benchmark_format, --benchmark_out.\n"
       "All cases of a size are timed in interleaved rounds; figures are medians. 'of bandwidth' "
@@ -329,13 +332,7 @@ int run(int argc, char** argv) {
   app.add_option("--out", options.out, "run folder to write (default: none)");
   app.add_flag("--quick", options.quick, "three sizes, 3 rounds: shows that all works");
   app.allow_extras();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& success) {
-    return app.exit(success);
-  } catch (const CLI::ParseError& error) {
-    throw Error(error.what(), "see kernel_step --help");
-  }
+  if (!parse_command_line(app, argc, argv)) return kFine;
   options.benchmark_flags = screen_benchmark_flags(app.remaining());
   if (has_flag(options.benchmark_flags, "benchmark_repetitions")) {
     throw Error("--benchmark_repetitions would show the same rounds again", "use --rounds");

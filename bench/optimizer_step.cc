@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/benchmark_file.h"
 #include "bench/benchmark_flags.h"
 #include "bench/contract_report.h"
 #include "bench/memory_guard.h"
@@ -234,7 +235,8 @@ int measure(const StepOptions& options, const std::vector<std::string>& command)
   } else if (!has_flag(options.benchmark_flags, "benchmark_format") && !only_list) {
     reporter = std::make_unique<StepReporter>(session);
   }
-  benchmark::RunSpecifiedBenchmarks(reporter.get());
+  BenchmarkFile file(root ? options.benchmark_flags : std::vector<std::string>());
+  benchmark::RunSpecifiedBenchmarks(reporter.get(), file.reporter());
   if (only_list) return kFine;
   if (session.completed.empty()) {
     throw Error("no case was measured",
@@ -253,6 +255,7 @@ int measure(const StepOptions& options, const std::vector<std::string>& command)
     if (tables) print_contracts(contracts);
   });
   topologies::together(*communicator, [&] {
+    file.require_written();
     if (root) std::printf("%s\n", folder->finish().c_str());
   });
   turns.finish();

@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "bench/expected_steps.h"
+#include "core/command_line.h"
 #include "core/error.h"
 #include "core/parse.h"
 #include "core/printable.h"
@@ -100,7 +100,6 @@ std::optional<Options> parse(int argc, const char* const* argv) {
   std::string latency_ns = std::to_string(link.latency_ns);
   std::string bytes_per_s = std::to_string(link.bytes_per_s);
   bool predict = false;
-  bool version = false;
   CLI::App app("Plans what every rank of a job will hold, without allocating it.", "plan_state");
   app.footer(footer());
   app.add_option("--model", options.model,
@@ -131,19 +130,7 @@ std::optional<Options> parse(int argc, const char* const* argv) {
       app.add_option("--plan-ranks", plan_ranks, "ranks in that file, as 0,1,17 (default: all)")
           ->delimiter(',')
           ->allow_extra_args(false);
-  app.add_flag("--version", version, "print version and commit");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    throw Error(error.what(), "see plan_state --help");
-  }
-  if (version) {
-    std::cout << "plan_state, " << version_line() << '\n';
-    return std::nullopt;
-  }
+  if (!parse_command_line(app, argc, argv)) return std::nullopt;
   options.plan.topology = topologies::parse_topology(topology);
   options.plan.world_size = parse_int("--world-size", world_size, 1, kMaxRanks);
   options.plan.replicas = parse_int("--replicas", replicas, 1, kMaxRanks);

@@ -2,10 +2,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <iostream>
 
 #include "bench/benchmark_flags.h"
 #include "bench/option_values.h"
+#include "core/command_line.h"
 #include "core/error.h"
 #include "core/program.h"
 #include "kernels/thread_pool.h"
@@ -49,7 +49,6 @@ std::optional<StepOptions> parse_step_options(int argc, const char* const* argv)
   std::string rendezvous_timeout = "30";
   std::string baton_timeout = "300";
   std::string order = "first";
-  bool version = false;
 
   CLI::App app("Measures the optimizer step of one model on all ranks of a job.", "optimizer_step");
   app.footer(kFooter);
@@ -106,19 +105,7 @@ std::optional<StepOptions> parse_step_options(int argc, const char* const* argv)
                      "steps before them in every turn, as warm-up (default 2)"),
       app.add_option("--baton-timeout", baton_timeout,
                      "seconds to wait for the other build (default 300)")};
-  app.add_flag("--version", version, "print version and commit");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    throw Error(error.what(), "see optimizer_step --help");
-  }
-  if (version) {
-    std::cout << "optimizer_step, " << version_line() << '\n';
-    return std::nullopt;
-  }
+  if (!parse_command_line(app, argc, argv)) return std::nullopt;
 
   if (optimizer_names.empty()) optimizer_names = {"AdamW", "AdamW8bit", "Lion8bit"};
   if (topology_names.empty()) topology_names = {"fsdp2"};

@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstddef>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -13,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/command_line.h"
 #include "core/durable_file.h"
 #include "core/error.h"
 #include "core/parse.h"
@@ -70,7 +70,6 @@ std::optional<Options> parse(int argc, const char* const* argv) {
   Options options;
   std::vector<std::string> contracts;
   std::string rank, pattern;
-  bool version = false;
   CLI::App app("Judges the contracts of optimizer steps on recorded traces.", "trace_check");
   app.footer(footer());
   app.add_option("FILE", options.files, "nsys SQLite export, trace of stepscope, or Kineto JSON");
@@ -88,19 +87,7 @@ std::optional<Options> parse(int argc, const char* const* argv) {
   auto* rank_option =
       app.add_option("--rank", rank, "the rank of the one FILE, where it does not say it");
   app.add_option("--json", options.json, "also write all verdicts to this file");
-  app.add_flag("--version", version, "print version and commit");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    throw Error(error.what(), "see trace_check --help");
-  }
-  if (version) {
-    std::cout << "trace_check, " << version_line() << '\n';
-    return std::nullopt;
-  }
+  if (!parse_command_line(app, argc, argv)) return std::nullopt;
   if (options.files.empty()) throw Error("no trace is given", "see trace_check --help");
   for (const std::string& name : contracts) {
     const Contract contract = tracer::parse_contract(name);

@@ -2,9 +2,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <iostream>
 
 #include "bench/option_values.h"
+#include "core/command_line.h"
 #include "core/error.h"
 #include "core/program.h"
 #include "kernels/thread_pool.h"
@@ -113,7 +113,6 @@ std::optional<TrainOptions> parse_train_options(int argc, const char* const* arg
   std::string state_policy = "global";
   std::string timeout = "25";
   std::string rendezvous_timeout = "30";
-  bool version = false;
 
   CLI::App app("Trains a small language model on all ranks of a job.", "train_step");
   app.footer(kFooter);
@@ -150,19 +149,7 @@ std::optional<TrainOptions> parse_train_options(int argc, const char* const* arg
   app.add_option("--timeout", timeout, "seconds a rank waits for its peers in a step (default 25)");
   app.add_option("--rendezvous-timeout", rendezvous_timeout,
                  "seconds a rank waits for its peers to start (default 30)");
-  app.add_flag("--version", version, "print version and commit");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    throw Error(error.what(), "see train_step --help");
-  }
-  if (version) {
-    std::cout << "train_step, " << version_line() << '\n';
-    return std::nullopt;
-  }
+  if (!parse_command_line(app, argc, argv)) return std::nullopt;
 
   options.optimizer_list = parse_list<Optimizer>(optimizer_names, topologies::parse_optimizer);
   options.topology_list = parse_list<Topology>(topology_names, topologies::parse_topology);

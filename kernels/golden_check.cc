@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/command_line.h"
 #include "core/error.h"
 #include "core/program.h"
 #include "kernels/code_tables.h"
@@ -253,7 +254,6 @@ int run(int argc, char** argv) {
       "the scalar reference, and the CPU back end on every instruction set of this processor,\n"
       "with one and with several threads.",
       "golden_check");
-  app.set_version_flag("--version", "golden_check, " + version_line());
   app.footer(
       "Exit code: 0 every array is equal, 1 some are not, 2 the directory cannot be used.\n"
       "Examples:\n"
@@ -262,13 +262,7 @@ int run(int argc, char** argv) {
   std::string directory;
   app.add_option("DIR", directory, "directory with manifest.json and the files it names")
       ->required();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& success) {
-    return app.exit(success);
-  } catch (const CLI::ParseError& error) {
-    throw Error(error.what(), "see golden_check --help");
-  }
+  if (!parse_command_line(app, argc, argv)) return kFine;
   const GoldenDirectory golden = GoldenDirectory::read(directory);
   return Check(golden).run();
 }

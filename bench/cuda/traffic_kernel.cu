@@ -55,7 +55,10 @@ __device__ void touch(const TouchedTensor& tensor, unsigned zero) {
 
 extern "C" __global__ void __launch_bounds__(kTrafficThreads)
     stepscope_traffic(const TrafficArguments arguments, unsigned zero) {
-  for (const TouchedTensor& tensor : arguments.tensors) {
+  // Unrolled: an index that is not constant would copy the arguments to local memory.
+#pragma unroll
+  for (int t = 0; t < 5; ++t) {
+    const TouchedTensor& tensor = arguments.tensors[t];
     if (tensor.read != nullptr) {
       touch<true>(tensor, zero);
     } else {

@@ -164,6 +164,24 @@ def test_an_unknown_peer_is_refused():
     assert "nosuch" in done.stderr
 
 
+@needs_release
+@pytest.mark.parametrize("form", ["json", "csv", "console"])
+def test_a_results_file_is_whole_or_the_run_fails(tmp_path, form):
+    words = ("--sizes", 256, "--dtypes", "fp32", "--rounds", 1, f"--benchmark_out_format={form}")
+    out = tmp_path / "run"
+    full = run(*words, "--benchmark_out=/dev/full", "--out", out)
+    assert full.returncode == 2
+    assert "/dev/full" in full.stderr
+    assert full.stderr.count("\n") == 1
+    assert not out.exists()
+    fine = run(*words, f"--benchmark_out={tmp_path / 'file'}")
+    assert fine.returncode == 0, fine.stderr
+    text = (tmp_path / "file").read_text()
+    assert "KernelStep/native/Lion8bit/fp32/256" in text
+    if form == "json":
+        assert len(json.loads(text)["benchmarks"]) == 4
+
+
 def has_nvidia_driver():
     return Path("/proc/driver/nvidia/version").exists()
 

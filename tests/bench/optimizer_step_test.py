@@ -628,6 +628,15 @@ def test_usage_errors_are_one_line_that_helps(arguments, word, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_results_file_that_cannot_be_written_fails_every_rank(tmp_path):
+    words = ["--quick", "--steps", "2", "--optimizer", "AdamW", "--benchmark_out=/dev/full"]
+    ended = run([*words, "--out", str(tmp_path / "no")], 2)
+    assert [rank.code for rank in ended] == [2, 2]
+    for rank in ended:
+        assert one_line(rank.err) and "/dev/full" in rank.err, rank.err
+    assert not (tmp_path / "no").exists()
+
+
 def test_help_has_examples_and_version_has_the_commit():
     shown = subprocess.run([BIN / "optimizer_step", "--help"], capture_output=True, text=True)
     assert shown.returncode == 0 and "Examples:" in shown.stdout and shown.stderr == ""

@@ -1,5 +1,5 @@
-"""The kernels beside the optimizer's on CUDA, as PTX on the CPU: the traffic loop moves each byte of
-a step once and changes none, and the sweep reads all of its memory.
+"""The kernels beside the optimizer's on CUDA, as PTX on the CPU: the traffic loop moves each byte
+of a step once and changes none, and the sweep reads all of its memory.
 """
 
 from __future__ import annotations
