@@ -1,0 +1,63 @@
+"""recording_cost: recorded and unrecorded steps by turns, on real ranks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.bench.ranks import Ended, run
+
+# Of the fastest steps, since a busy machine slows any. What is measured alone is some hundredths
+# of a percent: records are tens of bytes and tenths of a microsecond.
+MOST_PERCENT = 25.0
+
+
+def cost(*arguments: object, ranks: int = 1) -> list[Ended]:
+    return run([*map(str, arguments)], ranks, program="recording_cost")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "m.json"
+    path.write_text(json.dumps([{"name": f"p{i}", "shape": [512, 1024]} for i in range(8)]))
+    return path
+
+
+def test_recording_costs_a_step_of_4_million_elements_next_to_nothing(model: Path) -> None:
+    words = ["--model", model, "--pairs", 20, "--threads", 1]
+    ended = cost(*words)[0]
+    assert ended.code == 0, ended.err
+    lines = [line.split() for line in ended.out.splitlines()[2:]]
+    assert [line[:2] for line in lines] == [
+        ["torch/AdamW", "20"],
+        ["native/AdamW8bit", "20"],
+        ["native/Lion8bit", "20"],
+    ]
+    for line in lines:
+        assert float(line[2]) > 0 and float(line[3]) > 0
+        assert float(line[6]) < MOST_PERCENT, ended.out
+
+
+def test_the_ranks_agree_on_what_is_too_slow(model: Path) -> None:
+    # A step that is not slowed at all, or is faster, is within any bound.
+    words = ["--model", model, "--pairs", 3, "--threads", 1, "--optimizer", "AdamW8bit"]
+    ended = cost(*words, "--at-most", 1000, ranks=2)
+    assert [one.code for one in ended] == [0, 0], ended[0].err
+    assert ended[1].out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--pairs", "0"], "--pairs"),
+        (["--at-most", "-1"], "--at-most"),
+        (["--optimizer", "Adam"], "AdamW8bit"),
+        (["--model", "gpt5"], "gpt2"),
+    ],
+)
+def test_usage_errors_are_one_line_that_helps(arguments: list[str], word: str) -> None:
+    ended = cost(*arguments)[0]
+    assert ended.code == 2
+    assert ended.err.count("\n") == 1 and word in ended.err

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""What recording a step costs a real PyTorch optimizer on the CPU: recorded and unrecorded steps by
+turns. The counterpart of build/bin/recording_cost; see --help."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import json
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+if __name__ == "__main__":
+    # In place of this folder, which would offer its modules as top-level ones.
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+import topologies.pytorch.quiet_imports  # noqa: F401  before PyTorch
+
+# isort: split
+import torch
+
+from topologies.pytorch.case import CLASSES
+from topologies.pytorch.process_tracer import ProcessTracer
+from topologies.pytorch.programs import run_program
+from topologies.pytorch.ranks import CannotRun
+
+FINE, CHECK_FAILED, COULD_NOT_RUN = 0, 1, 2
+WARM_UP = 2
+
+
+def local_tensors(model: str, world_size: int) -> list[torch.nn.Parameter]:
+    """What rank 0 of a job under fsdp2 hands its optimizer, gradients included."""
+    with tempfile.TemporaryDirectory() as folder:
+        plan = Path(folder) / "plan.json"
+        ranks = ["--world-size", str(world_size), "--plan-ranks", "0"]
+        run_program("plan_state", "--model", model, *ranks, "--plan-out", plan)
+        tensors = json.loads(plan.read_text())["ranks"][0]["tensors"]
+    generator = torch.Generator().manual_seed(1)
+    parameters = []
+    for tensor in tensors:
+        if not tensor["n"]:
+            continue
+        parameter = torch.nn.Parameter(torch.randn(tensor["n"], generator=generator))
+        parameter.grad = torch.randn(tensor["n"], generator=generator)
+        parameters.append(parameter)
+    return parameters
+
+
+def by_turns(optimizer: torch.optim.Optimizer, pairs: int) -> tuple[list[int], list[int]]:
+    """Nanoseconds of `pairs` unrecorded and recorded steps; the order changes from pair to pair."""
+    for _ in range(WARM_UP):
+        optimizer.step()
+    tracer = ProcessTracer(0, 1)
+    unrecorded: list[int] = []
+    recorded: list[int] = []
+
+    def timed(samples: list[int]) -> None:
+        begin = time.perf_counter_ns()
+        optimizer.step()
+        samples.append(time.perf_counter_ns() - begin)
+
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "step.sqlite"
+        gc.collect()
+        gc.disable()
+        try:
+            for pair in range(pairs):
+                if pair % 2 == 0:
+                    timed(unrecorded)
+                tracer.record(lambda: timed(recorded), 1, trace)
+                if pair % 2 == 1:
+                    timed(unrecorded)
+        finally:
+            gc.enable()
+    return unrecorded, recorded
+
+
+def percent(slower: float, base: float) -> float:
+    return 100 * (slower / base - 1)
+
+
+def measure(names: list[str], options: argparse.Namespace) -> int:
+    parameters = local_tensors(options.model, options.world_size)
+    numel = sum(parameter.numel() for parameter in parameters)
+    print(f"{options.model}, rank 0 of {options.world_size}: {numel} elements in ", end="")
+    print(f"{len(parameters)} tensors, {torch.get_num_threads()} threads")
+    print(f"{'optimizer':<30} {'pairs':>5} {'p50 off ms':>11} {'p50 on ms':>11}", end="")
+    print(f" {'median':>10} {'least':>10}")
+    code = FINE
+    for name in names:
+        path, arguments = CLASSES[name]
+        module, _, class_name = path.partition(":")
+        optimizer_class = getattr(importlib.import_module(module), class_name)
+        optimizer = optimizer_class(parameters, **arguments)
+        unrecorded, recorded = by_turns(optimizer, options.pairs)
+        off, on = statistics.median(unrecorded), statistics.median(recorded)
+        least = percent(min(recorded), min(unrecorded))
+        print(f"{path:<30} {options.pairs:>5} {off / 1e6:>11.3f} {on / 1e6:>11.3f}", end="")
+        print(f" {percent(on, off):>+8.2f} % {least:>+8.2f} %", flush=True)
+        if options.at_most is not None and percent(on, off) > options.at_most:
+            code = CHECK_FAILED
+    return code
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="gpt2", help="as for plan_state (default gpt2)")
+    parser.add_argument("--world-size", type=int, default=8, help="ranks of the plan (default 8)")
+    parser.add_argument("--optimizer", default="AdamW8bit", help=f"of {', '.join(CLASSES)}")
+    parser.add_argument("--threads", type=int, default=1, help="threads of PyTorch (default 1)")
+    parser.add_argument("--pairs", type=int, default=20, help="steps of each kind (default 20)")
+    parser.add_argument(
+        "--at-most",
+        type=float,
+        metavar="PERCENT",
+        help="exit with 1 where recording slows the median step by more (default: any)",
+    )
+    options = parser.parse_args()
+    names = options.optimizer.split(",")
+    for name in names:
+        if name not in CLASSES:
+            parser.error(f"--optimizer {name}: give some of {', '.join(CLASSES)}")
+    if min(options.pairs, options.threads, options.world_size) < 1:
+        parser.error("--pairs, --threads and --world-size must be at least 1")
+    torch.set_num_threads(options.threads)
+    try:
+        return measure(names, options)
+    except CannotRun as error:
+        print(f"recording_cost: {error}", file=sys.stderr)
+        return COULD_NOT_RUN
+
+
+if __name__ == "__main__":
+    sys.exit(main())
