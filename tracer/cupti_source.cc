@@ -299,7 +299,7 @@ std::int64_t CuptiSource::n_of(CUpti_CallbackId id, const CUpti_CallbackData& da
     grid = call.gridDimX;
   }
   const auto found = cupti_->parameter(function, place->ordinal);
-  if (found && (found->bytes != sizeof(std::int32_t) || found->offset != place->offset)) {
+  if (found && (found->bytes != place->bytes() || found->offset != place->offset)) {
     return kNoValue;  // another version of the kernel
   }
   return read_n(*place, parameters, grid).value_or(kNoValue);
@@ -355,7 +355,9 @@ void CuptiSource::add_activity(Trace& trace, std::uint32_t process, const Calls&
                                        .registers_per_thread = kernel.registersPerThread});
       if (const auto n = sizes.find(event.correlation); n != sizes.end()) {
         event.value = n->second;
-        event.value_source = ValueSource::exact;
+        const PlaceOfN* const place = place_of_n(kernel.name == nullptr ? "" : kernel.name);
+        const bool exact = place == nullptr || place->exact();
+        event.value_source = exact ? ValueSource::exact : ValueSource::grid_bound;
       }
       break;
     }

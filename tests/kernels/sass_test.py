@@ -182,15 +182,6 @@ def test_bytes_per_parameter_are_the_least_there_can_be(traffic, algorithm, stat
 
 # -- what a tracer reads of bitsandbytes' kernels --------------------------------------------------
 
-# Mangled prefix: ordinal and byte offset of the parameter n.
-BITSANDBYTES_N = {
-    "_Z35kOptimizerStatic8bit2StateBlockwiseI{T}Li{O}ELi256ELi1EE": (18, 0x6C),
-    "_Z35kOptimizerStatic8bit1StateBlockwiseI{T}Li{O}ELi256ELi1EE": (13, 0x4C),
-    "_Z21kOptimizer32bit2StateI{T}Li{O}EE": (17, 0x58),
-    "_Z21kOptimizer32bit1StateI{T}Li{O}EE": (14, 0x48),
-    "_Z33kPreconditionOptimizer32bit2StateI{T}Li{O}E": (12, 0x44),
-    "_Z33kPreconditionOptimizer32bit1StateI{T}Li{O}E": (11, 0x3C),
-}
 TYPES = ("f", "6__half", "13__nv_bfloat16")
 TWO_STATE, ONE_STATE = 0, 5  # Adam and Lion
 
@@ -198,6 +189,14 @@ TWO_STATE, ONE_STATE = 0, 5  # Adam and Lion
 def bitsandbytes_libraries() -> list[Path]:
     spec = importlib.util.find_spec("bitsandbytes")
     return sorted(Path(spec.origin).parent.glob("libbitsandbytes_cuda13*.so")) if spec else []
+
+
+def places_of_n(beginning: str) -> list[tuple[str, int, int, int]]:
+    """The tracer's table: beginnings of names; ordinal, offset and size of the parameter."""
+    program = Path(os.environ["STEPSCOPE_BIN"]) / "places_of_n"
+    shown = subprocess.run([program], capture_output=True, text=True, timeout=60, check=True)
+    rows = [line.split() for line in shown.stdout.splitlines()]
+    return [(name, *map(int, row)) for name, *row in rows if name.startswith(beginning)]
 
 
 def kernel_parameters(cubin: Path) -> dict[str, dict[int, tuple[int, int]]]:
@@ -221,15 +220,26 @@ def kernel_parameters(cubin: Path) -> dict[str, dict[int, tuple[int, int]]]:
 def test_n_of_bitsandbytes_kernels_is_where_the_tracer_looks(library, target, tmp_path):
     (cubin,) = extract_cubins(library, tmp_path, f"sm_{target}").values()
     parameters = kernel_parameters(cubin)
-    for pattern, (ordinal, offset) in BITSANDBYTES_N.items():
-        optimizer = TWO_STATE if "2State" in pattern else ONE_STATE
+    places = places_of_n("_Z")
+    assert len(places) == 6
+    for beginning, ordinal, offset, size in places:
+        optimizer = TWO_STATE if "2State" in beginning else ONE_STATE
         for kind in TYPES:
-            prefix = pattern.format(T=kind, O=optimizer)
+            prefix = f"{beginning}{kind}Li{optimizer}E"
             names = [name for name in parameters if name.startswith(prefix)]
             assert len(names) == 1, (prefix, names)
             found = parameters[names[0]]
-            assert found[ordinal] == (offset, 4), prefix
+            assert found[ordinal] == (offset, size), prefix
             assert max(found) == ordinal, "n is the last parameter"
+
+
+def test_n_of_our_own_kernels_is_where_the_tracer_looks(cubins):
+    places = places_of_n("stepscope_")
+    assert {name for name, *_ in places} == set(STEP_KERNELS)
+    for cubin in cubins.values():
+        parameters = kernel_parameters(cubin)
+        for name, ordinal, offset, size in places:
+            assert parameters[name][ordinal] == (offset, size), name
 
 
 def test_bitsandbytes_is_there_to_be_checked():

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/error.h"
+#include "kernels/cuda/step_table.h"
 #include "tests/tracer/cupti_script.h"
 #include "tracer/capture.h"
 #include "tracer/contracts.h"
@@ -229,6 +231,49 @@ TEST(LaunchParameters, OtherKernelsHaveNoPlace) {
   EXPECT_EQ(read_n(*place, nullptr, 2), std::nullopt);
   parameters.n = -5000;
   EXPECT_EQ(read_n(*place, parameters.pointers.data(), 2), std::nullopt);
+}
+
+using kernels::cuda::StepArguments;
+
+TEST(LaunchParameters, OurOwnKernelsSayTheBlocksOfAllTheirTensors) {
+  const PlaceOfN* const place = place_of_n("stepscope_adamw_step");
+  ASSERT_NE(place, nullptr);
+  EXPECT_EQ(place->bytes(), sizeof(StepArguments));
+  StepArguments arguments{};
+  arguments.blocks_per_thread_block = 3;
+  arguments.extra_blocks = 2;
+  arguments.tensor_count = 2;
+  std::array<void*, 1> parameters = {&arguments};
+  EXPECT_EQ(read_n(*place, parameters.data(), 10), 32 * 256);
+  EXPECT_EQ(read_n(*place, parameters.data(), 2), std::nullopt);  // extra blocks: fewer than that
+  arguments.blocks_per_thread_block = std::numeric_limits<std::int64_t>::max() / 4;
+  EXPECT_EQ(read_n(*place, parameters.data(), 10), std::nullopt);
+  arguments = {};
+  EXPECT_EQ(read_n(*place, parameters.data(), 10), std::nullopt);
+}
+
+TEST(CuptiSource, OurOwnKernelIsHeldToThePlansBlocks) {
+  const auto judged = [](std::int64_t blocks) {
+    const Trace trace = recorded([&](FakeCupti& cupti) {
+      constexpr unsigned kGrid = 6;
+      StepArguments arguments{};
+      arguments.blocks_per_thread_block = blocks / kGrid;
+      arguments.extra_blocks = blocks % kGrid;
+      arguments.tensor_count = 1;
+      std::array<void*, 1> parameters = {&arguments};
+      cuLaunchKernel_params call{};
+      call.gridDimX = kGrid;
+      call.kernelParams = parameters.data();
+      cupti.call(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, "stepscope_lion_step", 11, &call);
+      CUpti_ActivityKernel10 record = kernel(cupti, 11, kGrid);
+      record.name = "stepscope_lion_step";
+      cupti.record(record);
+    });
+    return verdict(trace, Contract::local_n);
+  };
+  EXPECT_EQ(judged(40).status, Status::unverified) << "10,000 elements, or a few fewer";
+  EXPECT_TRUE(judged(40).reason.starts_with("bounded: ")) << judged(40).reason;
+  EXPECT_EQ(judged(79).status, Status::broken) << "the whole tensor's";
 }
 
 /// Where there is neither libcupti nor a driver, or only the one, that is one clear line.
