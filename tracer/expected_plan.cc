@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/input_file.h"
+#include "core/printable.h"
 
 namespace stepscope::tracer {
 namespace {
@@ -17,6 +19,16 @@ constexpr std::array kCollectives = {CollectiveKind::all_gather,  CollectiveKind
                                      CollectiveKind::all_reduce,  CollectiveKind::all_to_all,
                                      CollectiveKind::broadcast,   CollectiveKind::barrier,
                                      CollectiveKind::send_receive};
+
+/// A plan of a thousand ranks with a thousand tensors each has less than a tenth of it.
+constexpr std::int64_t kMostBytes = std::int64_t{4} << 30;
+
+/// Deeper than a plan is. The parser takes any depth, and whoever walks over it would not.
+bool refuse_depth(int depth, nlohmann::json::parse_event_t /*event*/, nlohmann::json& /*value*/) {
+  constexpr int kDeepest = 8;
+  if (depth > kDeepest) throw Error("the plan is nested deeper than any plan");
+  return true;
+}
 
 /// The whole number under `key`, at least 0.
 std::int64_t count(const nlohmann::json& object, const char* key) {
@@ -37,7 +49,9 @@ const nlohmann::json& list(const nlohmann::json& object, const char* key) {
 }
 
 void require_object(const nlohmann::json& json) {
-  if (!json.is_object()) throw Error("an object is expected where " + json.dump() + " stands");
+  if (!json.is_object()) {
+    throw Error(std::string("an object is expected where ") + json.type_name() + " stands");
+  }
 }
 
 std::string text(const nlohmann::json& object, const char* key) {
@@ -112,12 +126,14 @@ void write_plan_file(const ExpectedPlan& plan, const std::filesystem::path& path
 }
 
 ExpectedPlan read_plan_file(const std::filesystem::path& path) {
-  std::ifstream in(path);
-  if (!in) throw Error("the plan cannot be read", kAdvice, {.file = path});
+  InputFile file(path.string());
+  if (file.size() > kMostBytes) throw Error("is too large for a plan", kAdvice, {.file = path});
+  const std::string bytes = file.read(file.size());
   try {
-    return from_json(nlohmann::json::parse(in));
+    return from_json(nlohmann::json::parse(bytes, refuse_depth));
   } catch (const nlohmann::json::exception& error) {
-    throw Error(std::string("the plan is no JSON: ") + error.what(), kAdvice, {.file = path});
+    // What it says may hold the file's text, of any length.
+    throw Error("the plan is no JSON: " + printable(error.what(), 200), kAdvice, {.file = path});
   } catch (const Error& error) {
     throw Error(error.what_failed(), kAdvice, {.file = path});
   }

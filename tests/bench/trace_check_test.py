@@ -192,6 +192,28 @@ def test_usage_errors_say_what_to_do(plain: Path, plan: Path, tmp_path: Path) ->
     assert str(tmp_path / "no") in error(file, "--plan", plan, "--json", tmp_path / "no" / "out")
 
 
+def test_a_plan_that_is_none_is_refused_in_one_short_line(plain: Path, tmp_path: Path) -> None:
+    file = plain / "rank0.sqlite"
+    contents = {
+        "deep": "[" * 2_000_000 + "]" * 2_000_000,
+        "deep-within": '{"kind":' + '{"a":' * 2_000_000,
+        "long": json.dumps(["y" * 100_000]),
+        "line-break": '["' + "y" * 100_000 + '\n"]',
+        "text": "no plan at all",
+        "empty": "",
+        "null": "null",
+    }
+    for name, content in contents.items():
+        path = tmp_path / name
+        path.write_text(content)
+        message = error(file, "--plan", path)
+        assert str(path) in message and len(message) < 600, name
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert "no regular file" in error(file, "--plan", pipe)
+    assert str(tmp_path) in error(file, "--plan", tmp_path)
+
+
 def test_help_and_version_are_fine() -> None:
     assert "no-extra-launches" in run("--help").stdout
     assert run("--version").stdout.startswith("trace_check, stepscope ")
