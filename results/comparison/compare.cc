@@ -180,7 +180,8 @@ std::pair<Side, Side> measured_pairs(const Side& base, const Side& fresh) {
   return result;
 }
 
-void compare_times(const Side& base, const Side& fresh, bool paired, ComparedBenchmark& row) {
+void compare_times(const Side& base, const Side& fresh, const Comparison& comparison,
+                   ComparedBenchmark& row) {
   const auto of_base = values(base, &BenchmarkRun::p50_ns);
   const auto of_new = values(fresh, &BenchmarkRun::p50_ns);
   const auto positive = [](double ns) { return ns > 0; };
@@ -190,7 +191,8 @@ void compare_times(const Side& base, const Side& fresh, bool paired, ComparedBen
     row.reasons.emplace_back("a step time of 0 has no ratio");
     return;
   }
-  row.time = paired ? ratio_of_pairs(of_base, of_new) : ratio_of_runs(of_base, of_new);
+  row.time = comparison.options.paired ? ratio_of_pairs(of_base, of_new)
+                                       : ratio_of_runs(of_base, of_new, comparison.order);
 }
 
 void compare_repetitions(const Side& base, const Side& fresh, ComparedBenchmark& row) {
@@ -258,8 +260,9 @@ void judge_times(Comparison& comparison) {
 }
 
 /// All but the time, which is judged over all benchmarks together.
-void compare_benchmark(const Side& all_base, const Side& all_new, const CompareOptions& options,
+void compare_benchmark(const Side& all_base, const Side& all_new, const Comparison& comparison,
                        ComparedBenchmark& row) {
+  const CompareOptions& options = comparison.options;
   const auto named = [](const Side& side) {
     Side result;
     std::copy_if(side.begin(), side.end(), std::back_inserter(result),
@@ -299,7 +302,7 @@ void compare_benchmark(const Side& all_base, const Side& all_new, const CompareO
   }
   compare_bytes(ok_base, ok_new, &BenchmarkRun::state_bytes, "state", row);
   compare_bytes(ok_base, ok_new, &BenchmarkRun::peak_allocated_bytes, "peak memory", row);
-  compare_times(ok_base, ok_new, options.paired, row);
+  compare_times(ok_base, ok_new, comparison, row);
   if (!row.time) find(row, Verdict::not_compared);
   compare_repetitions(ok_base, ok_new, row);
 }
@@ -330,6 +333,27 @@ void leave_out_unusable(Comparison& comparison) {
   }
   comparison.base = std::move(base);
   comparison.fresh = std::move(fresh);
+}
+
+/// Sorts the runs of each side by time, and finds out whether the sides alternated.
+void line_up(Comparison& comparison) {
+  const auto earlier = [](const MeasuredRun& a, const MeasuredRun& b) {
+    return a.started < b.started;
+  };
+  const auto starts = [](const std::vector<MeasuredRun>& runs) {
+    std::vector<std::string> result;
+    for (const MeasuredRun& run : runs) result.push_back(run.started);
+    return result;
+  };
+  std::stable_sort(comparison.base.begin(), comparison.base.end(), earlier);
+  std::stable_sort(comparison.fresh.begin(), comparison.fresh.end(), earlier);
+  comparison.order = launch_order(starts(comparison.base), starts(comparison.fresh));
+  if (comparison.order == LaunchOrder::in_turn) return;
+  // Up to three runs a side are tested as they are.
+  if (std::max(comparison.base.size(), comparison.fresh.size()) <= 3) return;
+  comparison.notes.emplace_back(
+      "the sides were launched one after the other, or nobody knows when: neighbours in time are "
+      "taken as one, and changes are found later than in runs launched in turn");
 }
 
 }  // namespace
@@ -390,6 +414,7 @@ Comparison compare(std::vector<MeasuredRun> base, std::vector<MeasuredRun> fresh
   comparison.base = std::move(base);
   comparison.fresh = std::move(fresh);
   leave_out_unusable(comparison);
+  if (!options.paired) line_up(comparison);
   std::vector<std::string> names;
   std::set<std::string> seen;
   for (const auto* side : {&comparison.base, &comparison.fresh}) {
@@ -407,7 +432,7 @@ Comparison compare(std::vector<MeasuredRun> base, std::vector<MeasuredRun> fresh
     };
     ComparedBenchmark& row = comparison.benchmarks.emplace_back();
     row.benchmark = name;
-    compare_benchmark(side_of(comparison.base), side_of(comparison.fresh), options, row);
+    compare_benchmark(side_of(comparison.base), side_of(comparison.fresh), comparison, row);
   }
   judge_times(comparison);
   for (ComparedBenchmark& row : comparison.benchmarks) {

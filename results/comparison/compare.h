@@ -78,8 +78,9 @@ struct ComparedBenchmark {
 
 struct Comparison {
   CompareOptions options;
-  std::vector<MeasuredRun> base;
-  std::vector<MeasuredRun> fresh;
+  std::vector<MeasuredRun> base;   ///< in order of time, where not paired
+  std::vector<MeasuredRun> fresh;  ///< likewise
+  LaunchOrder order = LaunchOrder::in_turn;
   std::vector<std::string> notes;             ///< runs that were left out, and why
   std::vector<ComparedBenchmark> benchmarks;  ///< in the order of base, then those only in new
 

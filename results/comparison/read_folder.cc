@@ -260,6 +260,7 @@ MeasuredRun read_folder(const fs::path& path) {
   run.path = path;
   run.commit = text_of(manifest, "commit");
   if (text_of(manifest, "dirty") == "true") run.commit += "-dirty";
+  run.started = text_of(manifest, "created_utc");
   run.unusable = unusable(path, manifest);
   if (!run.unusable.empty()) return run;
   const fs::path results_path = path / results_table().file;

@@ -195,6 +195,7 @@ MeasuredRun read_google_benchmark_json(const fs::path& path) {
     }
     add_rows(run, rows);
     const nlohmann::json context = file.value("context", nlohmann::json::object());
+    run.started = context.value("date", "");
     for (BenchmarkRun& benchmark : run.benchmarks) {
       for (const auto& [key, condition] : {std::pair("host_name", "host"),
                                            {"num_cpus", "cpus_usable"},

@@ -47,22 +47,28 @@ void add_test(TimeRatio& ratio, double difference, double error, double freedom)
 
 }  // namespace
 
-TimeRatio ratio_of_runs(std::span<const double> base_ns, std::span<const double> new_ns) {
-  const Moments base = moments(logarithms(base_ns));
-  const Moments fresh = moments(logarithms(new_ns));
-  const double difference = fresh.mean - base.mean;
+TimeRatio ratio_of_runs(std::span<const double> base_ns, std::span<const double> new_ns,
+                        LaunchOrder order) {
+  const std::vector<double> all_base = logarithms(base_ns);
+  const std::vector<double> all_new = logarithms(new_ns);
+  const double difference = moments(all_new).mean - moments(all_base).mean;
   TimeRatio ratio;
   ratio.ratio = std::exp(difference);
   if (base_ns.size() < 2 || new_ns.size() < 2) return ratio;
-  const auto m = static_cast<double>(base_ns.size());
-  const auto n = static_cast<double>(new_ns.size());
+  ratio.spread = std::sqrt((moments(all_base).variance + moments(all_new).variance) / 2);
+  const bool in_turn = order == LaunchOrder::in_turn;
+  const std::vector<double> base_units = in_turn ? all_base : means_of_neighbours(all_base);
+  const std::vector<double> new_units = in_turn ? all_new : means_of_neighbours(all_new);
+  const Moments base = moments(base_units);
+  const Moments fresh = moments(new_units);
+  const auto m = static_cast<double>(base_units.size());
+  const auto n = static_cast<double>(new_units.size());
   const double of_base = base.variance / m;
   const double of_new = fresh.variance / n;
   const double both = of_base + of_new;
   // Welch and Satterthwaite.
   const double freedom =
       both > 0 ? both * both / (of_base * of_base / (m - 1) + of_new * of_new / (n - 1)) : 1;
-  ratio.spread = std::sqrt((base.variance + fresh.variance) / 2);
   add_test(ratio, difference, std::sqrt(both), freedom);
   return ratio;
 }

@@ -7,12 +7,15 @@
 ///     const TimeRatio ratio = ratio_of_runs(base_p50_ns, new_p50_ns);
 ///     if (ratio.p_value && *ratio.p_value <= kAlpha) ...
 ///
-/// Caveats: Student's t on logarithms of run medians: unequal variances are allowed for (Welch),
-/// runs that influence each other are not. Runs of the two sides must therefore alternate in time.
+/// Caveats: Student's t on logarithms of run medians: unequal variances are allowed for (Welch).
+/// What neighbouring launches share is allowed for where the sides were not launched in turn, at a
+/// price: changes are found later.
 
 #include <cstdint>
 #include <optional>
 #include <span>
+
+#include "results/comparison/launch_order.h"
 
 namespace stepscope::results {
 
@@ -30,8 +33,10 @@ struct TimeRatio {
                                   ///< ln(ratio) of a pair
 };
 
-/// From the medians of independent runs; positive, at least one a side.
-TimeRatio ratio_of_runs(std::span<const double> base_ns, std::span<const double> new_ns);
+/// From the medians of runs, in order of time on each side; positive, at least one a side. Where
+/// the sides were not launched in turn, means of neighbours are the unit (launch_order.h).
+TimeRatio ratio_of_runs(std::span<const double> base_ns, std::span<const double> new_ns,
+                        LaunchOrder order);
 
 /// From pairs that took turns: base_ns[i] and new_ns[i] are of pair i.
 TimeRatio ratio_of_pairs(std::span<const double> base_ns, std::span<const double> new_ns);

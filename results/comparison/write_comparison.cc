@@ -178,7 +178,10 @@ std::string comparison_markdown(const Comparison& comparison) {
       "\nRatio: new / base of the medians of whole {}; slower or faster: beyond {:g} % and p ≤ "
       "{:g} over all benchmarks together.",
       comparison.options.paired ? "pairs" : "runs", comparison.options.threshold * 100, kAlpha);
-  if (most) text += fmt::format(" A change of 10 % needs about {} {}.", *most, units);
+  if (most) {
+    text += fmt::format(" A change of 10 % needs about {} {}{}.", *most, units,
+                        comparison.options.paired ? "" : ", launched in turn");
+  }
   return text + "\n";
 }
 

@@ -37,12 +37,21 @@ def row_of(*words: Any, code: int | None = 0) -> dict[str, Any]:
     return row
 
 
-def side(folder: Path, medians_ms: list[float], **columns: Any) -> list[Path]:
-    """One run folder for each median."""
-    return [
-        write_run(folder / str(i), *case_rows(median_ns=int(ms * MS), samples=[1], **columns))
-        for i, ms in enumerate(medians_ms)
-    ]
+def launched(minute: int) -> dict[str, str]:
+    return {"created_utc": f"2026-12-01T17:{minute:02}:00Z"}
+
+
+def side(
+    folder: Path, medians_ms: list[float], start: int | None = None, **columns: Any
+) -> list[Path]:
+    """One run folder for each median; launched in turn with those of another folder, a before b, or
+    minute by minute from `start` on."""
+    paths = []
+    for i, ms in enumerate(medians_ms):
+        minute = 2 * i + (folder.name > "a") if start is None else start + i
+        rows = case_rows(median_ns=int(ms * MS), samples=[1], **columns)
+        paths.append(write_run(folder / str(i), *rows, launched(minute)))
+    return paths
 
 
 STEADY = [40.0, 40.4, 39.6, 40.2, 39.8]
@@ -95,6 +104,22 @@ def test_noise_is_uncertain_and_says_how_many_runs_would_tell(tmp_path: Path) ->
     assert f"uncertain, {row['runs_more']} more would tell" in text
 
 
+def test_a_phase_of_the_machine_is_no_regression_and_the_table_says_how_to_launch(
+    tmp_path: Path,
+) -> None:
+    # The machine becomes slower by 10 % in the middle of base, and stays so.
+    calm = [40.0, 40.4, 39.8, 40.2, 39.6, 40.0, 40.2, 39.9]
+    late = [1.1 * ms for ms in calm]
+    base = [*side(tmp_path / "a0", calm[:4], 0), *side(tmp_path / "a1", late[4:], 4)]
+    new = side(tmp_path / "b", late, 8)
+    text, _ = compare(*base, "--", *new)
+    assert "uncertain" in text
+    assert "launched one after the other" in text
+    assert "runs a side, launched in turn" in text
+    # The order of the words is not the order of time.
+    assert compare(*reversed(base), "--", *new)[0] == text
+
+
 def test_pairs_see_what_the_machine_does_to_both(tmp_path: Path) -> None:
     moods = [40.0, 55.0, 33.0, 47.0, 61.0]
     shakes = [1.0, 1.005, 0.996, 1.002, 0.998]
@@ -122,7 +147,8 @@ def test_p_values_are_corrected_over_the_benchmarks(tmp_path: Path) -> None:
                 )
                 results += more[0]
                 samples += more[1]
-            paths.append(write_run(folder / str(i), results, samples))
+            minute = 2 * i + (folder.name in "bd")
+            paths.append(write_run(folder / str(i), results, samples, launched(minute)))
         return paths
 
     one = rows_of(*many(tmp_path / "a", 1, 1), "--", *many(tmp_path / "b", 1.1, 1))

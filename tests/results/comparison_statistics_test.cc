@@ -52,7 +52,8 @@ TEST(RatioOfRuns, IsWelchsTestOnLogarithms) {
     for (double& value : values) value = std::exp(value);
     return values;
   };
-  const TimeRatio ratio = ratio_of_runs(exp_of({0, 2, 4}), exp_of({5, 6, 10}));
+  const TimeRatio ratio =
+      ratio_of_runs(exp_of({0, 2, 4}), exp_of({5, 6, 10}), LaunchOrder::in_turn);
   EXPECT_NEAR(std::log(ratio.ratio), 5, 1e-12);
   const double error = std::sqrt(11.0 / 3);
   const double freedom = (11.0 / 3) * (11.0 / 3) / (16.0 / 9 / 2 + 49.0 / 9 / 2);
@@ -63,11 +64,70 @@ TEST(RatioOfRuns, IsWelchsTestOnLogarithms) {
 }
 
 TEST(RatioOfRuns, HasNoIntervalWithoutASpread) {
-  const TimeRatio one = ratio_of_runs(std::vector<double>{10}, std::vector<double>{20, 21});
+  const TimeRatio one =
+      ratio_of_runs(std::vector<double>{10}, std::vector<double>{20, 21}, LaunchOrder::in_turn);
   EXPECT_FALSE(one.low || one.high || one.p_value || one.spread);
-  const TimeRatio equal = ratio_of_runs(std::vector<double>{5, 5}, std::vector<double>{5, 5});
+  const TimeRatio equal =
+      ratio_of_runs(std::vector<double>{5, 5}, std::vector<double>{5, 5}, LaunchOrder::in_turn);
   EXPECT_EQ(equal.p_value, 1);
   EXPECT_EQ(equal.ratio, 1);
+}
+
+TEST(RatioOfRuns, TakesNeighboursAsOneWhereTheSidesWereNotLaunchedInTurn) {
+  std::vector<double> base;
+  std::vector<double> fresh;
+  std::vector<double> base_means;
+  std::vector<double> new_means;
+  for (const double phase : {1.0, 1.3, 1.1, 1.2}) {
+    for (const double luck : {0.99, 1.01, 1.0, 1.0}) {
+      base.push_back(phase * luck);
+      fresh.push_back(1.25 * phase * luck);
+    }
+    base_means.push_back(phase * std::pow(0.99 * 1.01, 0.25));
+    new_means.push_back(1.25 * base_means.back());
+  }
+  const auto in_turn = ratio_of_runs(base, fresh, LaunchOrder::in_turn);
+  const auto apart = ratio_of_runs(base, fresh, LaunchOrder::one_side_after_the_other);
+  // 16 runs are four groups of four: as if each group were one run.
+  const auto groups = ratio_of_runs(base_means, new_means, LaunchOrder::in_turn);
+  EXPECT_NEAR(apart.ratio, 1.25, 1e-12);
+  EXPECT_NEAR(*apart.p_value, *groups.p_value, 1e-9);
+  EXPECT_LT(*in_turn.p_value, 0.001);
+  EXPECT_GT(*apart.p_value, 0.01);
+  EXPECT_EQ(apart.spread, in_turn.spread);
+}
+
+TEST(MeansOfNeighbours, AreAtLeastThreeOrTheValuesThemselves) {
+  const auto of = [](std::vector<double> values) { return means_of_neighbours(values); };
+  EXPECT_EQ(of({7, 9}), (std::vector<double>{7, 9}));
+  EXPECT_EQ(of({1, 2, 3}), (std::vector<double>{1, 2, 3}));
+  EXPECT_EQ(of({1, 2, 4, 5, 9}), (std::vector<double>{1, 3, 7}));
+  EXPECT_EQ(of(std::vector<double>(20, 1)).size(), 4U);
+  EXPECT_EQ(of({}), std::vector<double>());
+}
+
+TEST(LaunchOrderOf, IsInTurnWhereTheSideChangesAtLeastWithEveryThirdRun) {
+  const auto order = [](const std::string& sides) {
+    std::vector<std::string> base;
+    std::vector<std::string> fresh;
+    std::string time = "2026-12-01T17:15:00Z";
+    for (const char side : sides) {
+      (side == 'a' ? base : fresh).push_back(time);
+      ++time[15];
+    }
+    return launch_order(base, fresh);
+  };
+  const auto apart = LaunchOrder::one_side_after_the_other;
+  EXPECT_EQ(order("abab"), LaunchOrder::in_turn);
+  EXPECT_EQ(order("baabba"), LaunchOrder::in_turn);
+  EXPECT_EQ(order("aabbaabb"), LaunchOrder::in_turn);
+  EXPECT_EQ(order("aaabbb"), apart);
+  EXPECT_EQ(order("bbbbaaaa"), apart);
+  EXPECT_EQ(order("aaaaabbbbb"), apart);
+  EXPECT_EQ(order("abbbbbaaa"), LaunchOrder::in_turn);
+  EXPECT_EQ(order("abbbbbbaaa"), apart);
+  EXPECT_EQ(launch_order({"2026", "2028"}, {"2027", ""}), apart);
+  EXPECT_EQ(launch_order({"2026", "2026"}, {"2026", "2026"}), apart);
 }
 
 TEST(RatioOfPairs, TakesOutWhatBothOfAPairSaw) {
@@ -76,7 +136,7 @@ TEST(RatioOfPairs, TakesOutWhatBothOfAPairSaw) {
   const TimeRatio pairs = ratio_of_pairs(base, fresh);
   EXPECT_NEAR(pairs.ratio, 1.1, 1e-3);
   EXPECT_LT(*pairs.p_value, 0.01);
-  EXPECT_GT(*ratio_of_runs(base, fresh).p_value, 0.9);
+  EXPECT_GT(*ratio_of_runs(base, fresh, LaunchOrder::in_turn).p_value, 0.9);
 }
 
 TEST(RunsNeeded, FallWithTheEffectAndRiseWithTheSpread) {

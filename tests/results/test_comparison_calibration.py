@@ -54,7 +54,10 @@ def test_the_pools_are_large_enough(shares: dict[str, Any]) -> None:
     assert shares["pairs"] >= 100
 
 
-@pytest.mark.parametrize("situation", ["launches at random", "launches alternating", "pairs"])
+@pytest.mark.parametrize(
+    "situation",
+    ["launches at random", "launches alternating", "launches one side after the other", "pairs"],
+)
 def test_equal_builds_are_rarely_called_a_regression(
     shares: dict[str, Any], situation: str
 ) -> None:
