@@ -44,6 +44,7 @@ struct Options {
   results::CompareOptions compare;
   std::string format = "markdown";
   std::string json_file;
+  std::vector<std::filesystem::path> history;
 };
 
 std::optional<Options> parse(std::vector<std::string> words) {
@@ -66,10 +67,16 @@ std::optional<Options> parse(std::vector<std::string> words) {
   app.add_option("--threshold", threshold, "percent of the time that do not matter (default 3)");
   app.add_flag("--differing-conditions", options.compare.differing,
                "compare although device, model, topology, build type and so on differ");
+  std::vector<std::string> history;
+  app.add_option("--history", history,
+                 "run folder of any commit on this machine (repeat it): what 40 or more of one "
+                 "commit differ by is luck, for comparisons of one run a side")
+      ->allow_extra_args(false);
   app.add_option("--format", options.format, "markdown (default), csv or json");
   app.add_option("--json", options.json_file, "also write the JSON to this file");
   if (!parse_command_line(app, std::move(words))) return std::nullopt;
   options.base.assign(base.begin(), base.end());
+  options.history.assign(history.begin(), history.end());
   if (!parted && options.base.size() == 2) {
     options.fresh = {options.base.back()};
     options.base.pop_back();
@@ -90,8 +97,8 @@ int run(int argc, char** argv) {
   if (!options) return kFine;
   std::vector<results::MeasuredRun> base = results::read_runs(options->base);
   std::vector<results::MeasuredRun> fresh = results::read_runs(options->fresh);
-  const results::Comparison comparison =
-      results::compare(std::move(base), std::move(fresh), options->compare);
+  const results::Comparison comparison = results::compare(
+      std::move(base), std::move(fresh), options->compare, results::read_runs(options->history));
   if (options->format == "markdown") {
     std::cout << results::comparison_markdown(comparison);
   } else if (options->format == "csv") {

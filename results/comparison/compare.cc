@@ -223,6 +223,56 @@ void compare_repetitions(const Side& base, const Side& fresh, ComparedBenchmark&
   }
 }
 
+/// The largest |ln(a / b)| between two runs of one commit in `history`, over all benchmarks that
+/// were compared here in the same conditions; nothing where no benchmark has enough runs.
+std::optional<double> largest_by_luck(const Comparison& comparison,
+                                      const std::vector<MeasuredRun>& history) {
+  std::optional<double> largest;
+  for (const ComparedBenchmark& row : comparison.benchmarks) {
+    if (!row.time) continue;
+    Side here;
+    for (const MeasuredRun& run : comparison.base) {
+      if (const BenchmarkRun* one = find_benchmark(run, row.benchmark)) here.push_back(one);
+    }
+    std::map<std::string, std::vector<double>> by_commit;
+    for (const MeasuredRun& run : history) {
+      const BenchmarkRun* one = find_benchmark(run, row.benchmark);
+      if (one == nullptr || run.commit.empty() || !run.unusable.empty() || !measured(one)) continue;
+      if (*one->p50_ns <= 0 || !differing_conditions(here, {one}).empty()) continue;
+      by_commit[run.commit].push_back(std::log(*one->p50_ns));
+    }
+    for (const auto& [commit, all] : by_commit) {
+      if (static_cast<std::int64_t>(all.size()) < kLeastHistory) continue;
+      const auto ends = std::ranges::minmax(all);
+      largest = std::max(largest.value_or(0), ends.max - ends.min);
+    }
+  }
+  return largest;
+}
+
+/// Verdicts on changes that have no p-value, because a side has one run.
+void judge_by_history(Comparison& comparison, const std::vector<MeasuredRun>& history) {
+  const auto by_luck = largest_by_luck(comparison, history);
+  const auto lone = [](const ComparedBenchmark& row) { return row.time && !row.time->p_value; };
+  if (std::none_of(comparison.benchmarks.begin(), comparison.benchmarks.end(), lone)) return;
+  if (!by_luck) {
+    if (history.empty()) return;
+    comparison.notes.push_back("the history has no " + std::to_string(kLeastHistory) +
+                               " runs of one commit in these conditions: it says nothing");
+    return;
+  }
+  const auto percent = static_cast<std::int64_t>(std::lround(std::expm1(*by_luck) * 100));
+  comparison.notes.push_back("equal builds in the history differed by up to " +
+                             std::to_string(percent) +
+                             " %: with one run a side only a larger change counts");
+  for (ComparedBenchmark& row : comparison.benchmarks) {
+    if (!lone(row)) continue;
+    const double change = std::log(row.time->ratio);
+    if (std::fabs(change) <= std::max(*by_luck, std::log1p(comparison.options.threshold))) continue;
+    row.time_verdict = change > 0 ? Verdict::slower : Verdict::faster;
+  }
+}
+
 /// Verdicts on the times of all rows, whose p-values are corrected for each other.
 void judge_times(Comparison& comparison) {
   std::vector<double> p_values;
@@ -403,7 +453,7 @@ std::int64_t Comparison::compared() const {
 }
 
 Comparison compare(std::vector<MeasuredRun> base, std::vector<MeasuredRun> fresh,
-                   const CompareOptions& options) {
+                   const CompareOptions& options, const std::vector<MeasuredRun>& history) {
   if (options.paired && base.size() != fresh.size()) {
     throw Error("base has " + std::to_string(base.size()) + " runs and new " +
                     std::to_string(fresh.size()) + ", which cannot be pairs",
@@ -435,6 +485,7 @@ Comparison compare(std::vector<MeasuredRun> base, std::vector<MeasuredRun> fresh
     compare_benchmark(side_of(comparison.base), side_of(comparison.fresh), comparison, row);
   }
   judge_times(comparison);
+  judge_by_history(comparison, history);
   for (ComparedBenchmark& row : comparison.benchmarks) {
     if (row.time_verdict && *row.time_verdict < row.verdict) row.verdict = *row.time_verdict;
   }

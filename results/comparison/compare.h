@@ -6,8 +6,9 @@
 ///     const Comparison comparison = compare(read_runs(base), read_runs(fresh), {});
 ///     return comparison.regressions() > 0 ? kCheckFailed : kFine;
 ///
-/// Caveats: one run a side can never tell a slower commit from an unlucky launch, so its time is
-/// "uncertain". Bytes and contracts need no statistics.
+/// Caveats: one run a side cannot tell a slower commit from an unlucky launch, so its time is
+/// "uncertain", unless a history of the machine shows no such difference between equal builds.
+/// Bytes and contracts need no statistics.
 
 #include <cstdint>
 #include <optional>
@@ -24,6 +25,10 @@ struct CompareOptions {
   double threshold = 0.03;  ///< changes of the time up to this fraction do not matter
   bool differing = false;   ///< compares benchmarks although their conditions differ
 };
+
+/// Runs of one commit below which a history says nothing: with 20, two more equal ones differed by
+/// more than any two of them in 3 % of the comparisons of test_comparison_calibration.py.
+inline constexpr std::int64_t kLeastHistory = 40;
 
 /// The words of a verdict. Those before `uncertain` are regressions.
 enum class Verdict : std::uint8_t {
@@ -91,7 +96,11 @@ struct Comparison {
 
 /// Runs that are unusable are left out, with a note; in pairs with their partner. Throws Error
 /// where `paired` and the sides have different numbers of runs.
+///
+/// `history` holds runs of any commits. Runs of one commit in the conditions of the comparison are
+/// equal builds, kLeastHistory of them at least; what differs between any two of them, in any
+/// benchmark, is luck, and a change with one run a side counts only where it is larger.
 Comparison compare(std::vector<MeasuredRun> base, std::vector<MeasuredRun> fresh,
-                   const CompareOptions& options);
+                   const CompareOptions& options, const std::vector<MeasuredRun>& history = {});
 
 }  // namespace stepscope::results

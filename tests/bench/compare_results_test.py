@@ -93,6 +93,27 @@ def test_one_run_a_side_is_uncertain(tmp_path: Path) -> None:
     assert row["runs_more"] is None
 
 
+def test_one_run_a_side_counts_only_beyond_what_equal_builds_have_shown(tmp_path: Path) -> None:
+    # 40 to 44 ms: equal builds differ by up to 10 %.
+    launches = side(tmp_path / "h", [40 + 0.2 * (i % 21) for i in range(42)], 0)
+    history = [word for folder in launches for word in ("--history", folder)]
+    base = side(tmp_path / "a", [40])
+    within = side(tmp_path / "b", [43.9])
+    beyond = side(tmp_path / "c", [44.5])
+    assert row_of(*history, *base, *within)["verdict"] == "uncertain"
+    assert row_of(*history, *base, *beyond, code=1)["verdict"] == "slower"
+    assert row_of(*history, *beyond, *base)["verdict"] == "faster"
+    text, _ = compare(*history, *base, *beyond, code=1)
+    assert "equal builds in the history differed by up to 10 %" in text
+    # Without a history, with too short a one, and with one of another device: no verdict.
+    assert row_of(*base, *beyond)["verdict"] == "uncertain"
+    assert row_of(*history[:78], *base, *beyond)["verdict"] == "uncertain"
+    text, _ = compare(*history[:78], *base, *beyond)
+    assert "the history has no 40 runs of one commit in these conditions" in text
+    cuda = [side(tmp_path / name, [ms], device="cuda") for name, ms in (("d", 40), ("e", 80))]
+    assert row_of(*history, *cuda[0], *cuda[1])["verdict"] == "uncertain"
+
+
 def test_noise_is_uncertain_and_says_how_many_runs_would_tell(tmp_path: Path) -> None:
     base = side(tmp_path / "a", [40, 44, 37, 42, 36])
     new = side(tmp_path / "b", [43, 47, 39, 45, 41])

@@ -122,6 +122,23 @@ Tally of_pairs(const Runs& a, const Runs& b, std::size_t count, std::int64_t dra
   return tally;
 }
 
+/// One launch a side, and as many in the history as it needs at least.
+Tally of_history(const Runs& pool, std::int64_t draws, double factor) {
+  std::mt19937_64 random(2);
+  Tally tally;
+  for (std::int64_t i = 0; i < draws; ++i) {
+    auto positions = draw(random, pool.size(), kLeastHistory + 2);
+    const std::size_t base = positions.back();
+    positions.pop_back();
+    const std::size_t fresh = positions.back();
+    positions.pop_back();
+    Runs history = pick(pool, positions);
+    for (MeasuredRun& run : history) run.commit = "one";
+    tally.add(compare(pick(pool, {base}), pick(pool, {fresh}, factor), {}, history));
+  }
+  return tally;
+}
+
 /// How often a benchmark that is slower by 10 % is found with as many runs as ten runs a side said
 /// that it takes.
 nlohmann::json of_statement(const Runs& pool, std::int64_t draws) {
@@ -177,6 +194,8 @@ int calibrate(const std::vector<std::string>& words) {
         launched(Order::one_after_the_other, 1.1).found();
     json["found 5 %"]["pairs"][runs] = of_pairs(a, b, count, draws, 1.05).found();
   }
+  json["false"]["one launch a side, by history"]["1"] = of_history(pool, draws, 1).regressions();
+  json["found 50 %"]["one launch a side, by history"]["1"] = of_history(pool, draws, 1.5).found();
   json["stated runs for 10 %"] = of_statement(pool, draws);
   std::printf("%s\n", json.dump(2).c_str());
   return kFine;

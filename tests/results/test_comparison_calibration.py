@@ -56,7 +56,13 @@ def test_the_pools_are_large_enough(shares: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "situation",
-    ["launches at random", "launches alternating", "launches one side after the other", "pairs"],
+    [
+        "launches at random",
+        "launches alternating",
+        "launches one side after the other",
+        "one launch a side, by history",
+        "pairs",
+    ],
 )
 def test_equal_builds_are_rarely_called_a_regression(
     shares: dict[str, Any], situation: str
