@@ -56,6 +56,7 @@ class Reader {
     read_copies();
     read_sets();
     read_synchronizations();
+    refuse_lost_tables();
     return std::move(report_);
   }
 
@@ -69,17 +70,18 @@ class Reader {
     Additions(Reader& reader, NsysTable table) : reader_(reader) {
       const auto* own = reader.file_.find_table("STEPSCOPE_EVENT");
       if (own == nullptr) return;
+      reader.added_to_ += (reader.added_to_.empty() ? "" : ",") + table_id(table);
       rows_.emplace(reader.file_, *own,
                     std::initializer_list<std::string_view>{
                         "row", "kind", "nameId", "value", "valueSource", "collective", "direction",
                         "thread", "device", "stream", "correlation", "inputs", "hasLaunch"},
-                    "WHERE tableId=" + std::to_string(static_cast<int>(table)) + " ORDER BY row");
+                    "WHERE tableId=" + table_id(table) + " ORDER BY row");
       advance();
     }
 
     /// Adds to `event`, which stands in row `row` of the table.
     void apply(std::int64_t row, Event& event) {
-      while (rows_ && next_row_ < row) advance();
+      if (rows_ && next_row_ < row) fail_orphan();
       if (!rows_ || next_row_ != row) return;
       const SqliteRows& own = *rows_;
       if (!own.is_null(1)) event.kind = enumerator<EventKind>(1, EventKind::range);
@@ -103,9 +105,23 @@ class Reader {
         event.detail = found->second;
       }
       if (own.integer_or(12, 1) == 0) event.detail = kNoDetail;
+      advance();
+    }
+
+    /// After the table's last row. Throws Error where something is said of a row that is not there:
+    /// events that were would be missing.
+    void finish() {
+      if (rows_) fail_orphan();
     }
 
    private:
+    static std::string table_id(NsysTable table) { return std::to_string(static_cast<int>(table)); }
+
+    [[noreturn]] void fail_orphan() {
+      rows_->fail("says something of row " + std::to_string(next_row_) +
+                  ", which is not in its table or comes twice");
+    }
+
     template <typename Enum>
     Enum enumerator(int column, Enum last) {
       const auto value = rows_->integer(column);
@@ -276,6 +292,7 @@ class Reader {
       additions.apply(rows.integer(5), event);
       add(event);
     }
+    additions.finish();
   }
 
   void read_nvtx() {
@@ -331,6 +348,17 @@ class Reader {
       add(event);
     }
     if (open > 0) report_.notes.push_back(std::to_string(open) + " annotations without an end");
+    additions.finish();
+  }
+
+  /// Throws Error where STEPSCOPE_EVENT says something of a table that the file lacks: all of its
+  /// events would be missing.
+  void refuse_lost_tables() {
+    const auto* own = file_.find_table("STEPSCOPE_EVENT");
+    if (own == nullptr) return;
+    SqliteRows lost(file_, *own, {"row"},
+                    "WHERE tableId IS NULL OR tableId NOT IN (" + added_to_ + ") LIMIT 1");
+    if (lost.next()) lost.fail("says something of a table that is not there");
   }
 
   void describe(const NvtxText& text, Event& event) {
@@ -380,6 +408,7 @@ class Reader {
       additions.apply(rows.integer(18), event);
       add(event);
     }
+    additions.finish();
   }
 
   void read_copies() {
@@ -401,6 +430,7 @@ class Reader {
       additions.apply(rows.integer(10), event);
       add(event);
     }
+    additions.finish();
   }
 
   /// From the kinds of memory at both ends: 0 and 1 are the host's, 2, 3 and 5 a device's.
@@ -428,6 +458,7 @@ class Reader {
       additions.apply(rows.integer(7), event);
       add(event);
     }
+    additions.finish();
   }
 
   void read_synchronizations() {
@@ -443,6 +474,7 @@ class Reader {
       additions.apply(rows.integer(7), event);
       add(event);
     }
+    additions.finish();
   }
 
   /// What the first six columns of a device's activity say.
@@ -459,6 +491,7 @@ class Reader {
   SqliteFile& file_;
   Trace& trace_;
   ReadReport report_;
+  std::string added_to_;  ///< ids of the tables whose rows STEPSCOPE_EVENT was read with
   std::unordered_map<std::int64_t, std::uint32_t> strings_;
   std::unordered_map<std::int64_t, std::uint32_t> inputs_;
   std::unordered_map<std::uint64_t, std::uint32_t> process_index_;

@@ -140,6 +140,24 @@ TEST(NsysWriter, LeavesNoTemporaryFile) {
   EXPECT_GT(std::filesystem::file_size(file.path()), 3U);
 }
 
+TEST(NsysWriter, AFileThatHasLostEventsOfItsOwnIsRefusedAndNotReadShort) {
+  const Trace trace = odd_trace();
+  for (const char* loss : {
+           "DELETE FROM NVTX_EVENTS WHERE rowid = (SELECT max(rowid) FROM NVTX_EVENTS)",
+           "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL",
+           "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL",
+           "UPDATE STEPSCOPE_EVENT SET row = row + 1000000",
+           "UPDATE STEPSCOPE_EVENT SET tableId = tableId + 99",
+       }) {
+    const TempFile file("written.sqlite", "");
+    write_nsys(trace, file.path());
+    change_sqlite(file.path(), loss);
+    const std::string text = error_text([&] { trace_of(file.path()); });
+    EXPECT_NE(text.find("STEPSCOPE_EVENT"), std::string::npos) << loss << ": " << text;
+    EXPECT_NE(text.find("says something of"), std::string::npos) << loss << ": " << text;
+  }
+}
+
 TEST(NsysWriter, WritesNoPathOfTheFileItWasReadFrom) {
   const auto source = real_trace("nsysai_healthy_1pct.sqlite");
   const TempFile file("trace.sqlite", "");

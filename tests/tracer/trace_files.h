@@ -42,16 +42,21 @@ inline std::unique_ptr<TempFile> real_trace(const std::string& name) {
   return std::make_unique<TempFile>(name, real_trace_bytes(name));
 }
 
-/// A file in which `sql` has been executed.
-inline std::unique_ptr<TempFile> sqlite_of(const std::string& sql) {
-  auto file = std::make_unique<TempFile>("made.sqlite", "");
+/// Executes `sql` in the file at `path`.
+inline void change_sqlite(const std::string& path, const std::string& sql) {
   sqlite3* connection = nullptr;
-  EXPECT_EQ(sqlite3_open(file->path().c_str(), &connection), SQLITE_OK);
+  EXPECT_EQ(sqlite3_open(path.c_str(), &connection), SQLITE_OK);
   char* message = nullptr;
   EXPECT_EQ(sqlite3_exec(connection, sql.c_str(), nullptr, nullptr, &message), SQLITE_OK)
       << (message == nullptr ? "" : message);
   sqlite3_free(message);
   EXPECT_EQ(sqlite3_close(connection), SQLITE_OK);
+}
+
+/// A file in which `sql` has been executed.
+inline std::unique_ptr<TempFile> sqlite_of(const std::string& sql) {
+  auto file = std::make_unique<TempFile>("made.sqlite", "");
+  change_sqlite(file->path(), sql);
   return file;
 }
 

@@ -208,10 +208,10 @@ def main() -> int:
         print(f"optimizer_step.py: {error_text(error)}", file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
-    if code not in (FINE, CHECK_FAILED):
-        os._exit(code)  # a rank that failed must not wait for the others in an exit handler
     return code
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # A rank that failed must not wait for the others in an exit handler, and one that is done must
+    # not be aborted by a thread of PyTorch that outlives the interpreter.
+    os._exit(main())

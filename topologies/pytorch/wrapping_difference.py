@@ -91,18 +91,20 @@ def _line(*columns: str) -> str:
 
 
 def main() -> int:
+    code = 2
     try:
         run(sys.argv[1:])
         dist.destroy_process_group()
-        return 0
+        code = 0
     except CannotRun as error:
         if not isinstance(error, RanksFailed) or dist.get_rank() == 0:
             print(f"wrapping_difference.py: {error}", file=sys.stderr)
     except Exception as error:
         print(f"wrapping_difference.py: {error_text(error)}", file=sys.stderr)
+    sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(2)  # a rank that failed must not wait for the others in an exit handler
+    return code
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    os._exit(main())  # as in optimizer_step.py: no handler that waits, no thread that aborts
