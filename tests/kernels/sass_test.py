@@ -233,6 +233,7 @@ def test_n_of_bitsandbytes_kernels_is_where_the_tracer_looks(library, target, tm
             assert max(found) == ordinal, "n is the last parameter"
 
 
+@needs_library
 def test_n_of_our_own_kernels_is_where_the_tracer_looks(cubins):
     places = places_of_n("stepscope_")
     assert {name for name, *_ in places} == set(STEP_KERNELS)
