@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import os
 import time
 from pathlib import Path
 
@@ -130,6 +131,7 @@ def use_fully_shard(rank: int, folder: str) -> None:
     Path(folder, f"{rank}.json").write_text(json.dumps(found))
     dist.barrier()
     dist.destroy_process_group()
+    os._exit(0)  # a thread of PyTorch may outlive the interpreter, and abort it
 
 
 @pytest.fixture(scope="module")
