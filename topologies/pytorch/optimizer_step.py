@@ -21,22 +21,20 @@ if __name__ == "__main__":
 
 # isort: split
 import torch
-import torch.distributed as dist
 
 from results.contract_table import contract_table
-from results.run_folder import RunFolderError
 from results.run_writer import RunWriter
 from topologies.pytorch.beside import Beside, beside
 from topologies.pytorch.case import CLASSES, Case, default_adapter
 from topologies.pytorch.measure import CaseResult, Settings, measure
 from topologies.pytorch.options import parse
 from topologies.pytorch.programs import run_program
+from topologies.pytorch.rank_program import end_rank, run_rank
 from topologies.pytorch.ranks import (
     CannotRun,
     Job,
     RanksFailed,
     connect,
-    error_text,
     from_root,
     gather,
     together,
@@ -47,7 +45,7 @@ from topologies.pytorch.step_rows import table_header, table_row, write_contract
 from topologies.pytorch.versions import versions
 
 ROOT = Path(__file__).resolve().parents[2]
-FINE, CHECK_FAILED, CANNOT_RUN = 0, 1, 2
+FINE, CHECK_FAILED = 0, 1
 
 
 def cases_of(options: Any) -> list[Case]:
@@ -193,25 +191,8 @@ def run(arguments: list[str]) -> int:
 
 
 def main() -> int:
-    code = CANNOT_RUN
-    try:
-        code = run(sys.argv[1:])
-        if dist.is_initialized():
-            dist.destroy_process_group()
-    except (CannotRun, RunFolderError) as error:
-        # What all ranks know, rank 0 says.
-        if not isinstance(error, RanksFailed) or dist.get_rank() == 0:
-            print(f"optimizer_step.py: {error}", file=sys.stderr)
-    except KeyboardInterrupt:
-        code = 130
-    except Exception as error:
-        print(f"optimizer_step.py: {error_text(error)}", file=sys.stderr)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    return code
+    return run_rank("optimizer_step.py", run)
 
 
 if __name__ == "__main__":
-    # A rank that failed must not wait for the others in an exit handler, and one that is done must
-    # not be aborted by a thread of PyTorch that outlives the interpreter.
-    os._exit(main())
+    end_rank(main())

@@ -12,6 +12,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from topologies.pytorch.case import Case
+from topologies.pytorch.plain_step import NEVER_8BIT
 from topologies.pytorch.ranks import CannotRun
 from topologies.pytorch.shard_layout import Range
 from topologies.pytorch.sharded_model import ShardedModel, local
@@ -57,7 +58,7 @@ def _compare_shard(
     if isinstance(parameter, DTensor) and case.asks_8bit and case.subject == "bitsandbytes":
         # The size that decides is the whole parameter's.
         minimum = given.get("min_8bit_size", 4096)
-        given["min_8bit_size"] = 0 if parameter.numel() >= minimum else 1 << 62
+        given["min_8bit_size"] = 0 if parameter.numel() >= minimum else NEVER_8BIT
     reference = _step(values, gradient, case, given)
     _require_equal(name, "the parameter", shard, values)
     mine = dict(tensors_of(optimizer.state[parameter]))

@@ -6,7 +6,6 @@ the updates are from those with fine wrapping."""
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
@@ -21,10 +20,9 @@ if __name__ == "__main__":
     launch.find_rank_or_end("wrapping_difference.py")
 
 # isort: split
-import torch.distributed as dist
-
 from topologies.pytorch.options import listed, seconds
-from topologies.pytorch.ranks import CannotRun, RanksFailed, connect, error_text
+from topologies.pytorch.rank_program import end_rank, run_rank
+from topologies.pytorch.ranks import CannotRun, connect
 from topologies.pytorch.wrapping_fixture import (
     WRAPPINGS,
     Updates,
@@ -38,11 +36,12 @@ example:
   torchrun --standalone --nproc-per-node 2 topologies/pytorch/wrapping_difference.py
 
 exit code: 0 the fixture ran, whatever it showed; 2 could not run"""
+FINE = 0
 # Of optimizer_step.py's adapters those that take FSDP1.
 ADAPTERS = ("none", "builtin", "original-parameters")
 
 
-def run(arguments: list[str]) -> None:
+def run(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -77,6 +76,7 @@ def run(arguments: list[str]) -> None:
                 ),
                 flush=True,
             )
+    return FINE
 
 
 def _state(one: Updates, name: str) -> str:
@@ -91,20 +91,8 @@ def _line(*columns: str) -> str:
 
 
 def main() -> int:
-    code = 2
-    try:
-        run(sys.argv[1:])
-        dist.destroy_process_group()
-        code = 0
-    except CannotRun as error:
-        if not isinstance(error, RanksFailed) or dist.get_rank() == 0:
-            print(f"wrapping_difference.py: {error}", file=sys.stderr)
-    except Exception as error:
-        print(f"wrapping_difference.py: {error_text(error)}", file=sys.stderr)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    return code
+    return run_rank("wrapping_difference.py", run)
 
 
 if __name__ == "__main__":
-    os._exit(main())  # as in optimizer_step.py: no handler that waits, no thread that aborts
+    end_rank(main())
