@@ -143,15 +143,6 @@ KernelTensors::KernelTensors(const KernelCase& kernel_case) {
   fill(buffers_[1]->data(), kernel_case.dtype, kernel_case.numel, 2);
 }
 
-TensorAddresses KernelTensors::addresses() const {
-  return {.param = buffers_[0]->data(),
-          .grad = buffers_[1]->data(),
-          .state1 = buffers_[2]->data(),
-          .state2 = buffers_[3]->data(),
-          .absmax1 = static_cast<float*>(buffers_[4]->data()),
-          .absmax2 = static_cast<float*>(buffers_[5]->data())};
-}
-
 kernels::Algorithm algorithm_of(KernelOptimizer optimizer) {
   return optimizer == KernelOptimizer::Lion8bit ? Algorithm::Lion : Algorithm::AdamW;
 }

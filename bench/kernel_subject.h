@@ -35,12 +35,23 @@ struct TensorAddresses {
   float* absmax2 = nullptr;
 };
 
+/// Of buffers in the order of TensorAddresses, whatever memory they are of.
+template <typename Buffers>
+TensorAddresses addresses_of(const Buffers& buffers) {
+  return {.param = buffers[0]->data(),
+          .grad = buffers[1]->data(),
+          .state1 = buffers[2]->data(),
+          .state2 = buffers[3]->data(),
+          .absmax1 = static_cast<float*>(buffers[4]->data()),
+          .absmax2 = static_cast<float*>(buffers[5]->data())};
+}
+
 /// The tensors of one case. Values are random but the same for every case of a size and dtype.
 class KernelTensors {
  public:
   explicit KernelTensors(const KernelCase& kernel_case);
 
-  TensorAddresses addresses() const;
+  TensorAddresses addresses() const { return addresses_of(buffers_); }
 
   /// In the order of TensorAddresses; absent tensors have 0 bytes.
   const std::vector<std::unique_ptr<HugeBuffer>>& buffers() const { return buffers_; }

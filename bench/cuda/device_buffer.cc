@@ -30,15 +30,6 @@ DeviceTensors::DeviceTensors(const KernelCase& kernel_case) {
   }
 }
 
-TensorAddresses DeviceTensors::addresses() const {
-  return {.param = buffers_[0]->data(),
-          .grad = buffers_[1]->data(),
-          .state1 = buffers_[2]->data(),
-          .state2 = buffers_[3]->data(),
-          .absmax1 = static_cast<float*>(buffers_[4]->data()),
-          .absmax2 = static_cast<float*>(buffers_[5]->data())};
-}
-
 TrafficArguments DeviceTensors::traffic() const {
   TrafficArguments arguments{};
   arguments.tensors[0] = {buffers_[0]->data(), buffers_[1]->data(), buffers_[0]->words()};

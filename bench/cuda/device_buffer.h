@@ -45,7 +45,7 @@ class DeviceTensors {
  public:
   explicit DeviceTensors(const KernelCase& kernel_case);
 
-  TensorAddresses addresses() const;
+  TensorAddresses addresses() const { return addresses_of(buffers_); }
   TrafficArguments traffic() const;
 
  private:
