@@ -73,9 +73,8 @@ class RunWriter:
                 )
             working = destination.with_name(destination.name + INCOMPLETE_SUFFIX)
             working.parent.mkdir(parents=True, exist_ok=True)
-            working.mkdir(
-                mode=0o755
-            )  # the lock: of two runs with one destination, one gets the folder
+            # The lock: of two runs with one destination, one gets the folder.
+            working.mkdir(mode=0o755)
         except FileExistsError:
             raise RunFolderError(
                 working,
