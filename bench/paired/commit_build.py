@@ -19,6 +19,7 @@ import sys
 import time
 from pathlib import Path
 
+from bench.checkout import head_commit
 from bench.paired.problem import Problem
 
 TARGETS = ("optimizer_step", "compare_results")
@@ -48,9 +49,10 @@ def git(root: Path, *words: str, timeout: float = 120) -> subprocess.CompletedPr
 
 
 def require_repository(root: Path) -> None:
-    if git(root, "rev-parse", "--is-inside-work-tree").stdout.strip() != "true":
+    # Its own: an unpacked archive within somebody's repository has none of the project's commits.
+    if not head_commit(root):
         raise Problem(
-            f"{root} is not a git repository",
+            f"{root} is not a git repository of its own",
             "clone the project with git, or give two builds: --build-a DIR --build-b DIR",
         )
 
@@ -76,7 +78,7 @@ def resolve(root: Path, revision: str) -> str:
 
 def require_committed(root: Path, commits: list[str]) -> None:
     """Uncommitted changes are in no commit: who compares HEAD may believe that they count."""
-    head = git(root, "rev-parse", "HEAD").stdout.strip()
+    head = head_commit(root)
     changes = git(root, "status", "--porcelain", "--untracked-files=no").stdout.splitlines()
     if head in commits and changes:
         raise Problem(
@@ -122,7 +124,8 @@ def build(root: Path, commit: str, cache: Path, command: list[str] | None = None
 def _check_out(root: Path, commit: str, tree: Path) -> None:
     """A build that was killed is taken up again where its work tree is whole."""
     if tree.exists():
-        whole = git(tree, "rev-parse", "HEAD").stdout.strip() == commit
+        # A tree whose .git is lost would be seen as part of the checkout around it.
+        whole = head_commit(tree) == commit
         changed = git(tree, "status", "--porcelain", "--untracked-files=no")
         if whole and changed.returncode == 0 and not changed.stdout.strip():
             return

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
+from bench.checkout import head_commit
 from bench.preflight_checks.finding import Finding, mebibytes, ok, stop, warning
 
 SECONDS = 20
@@ -35,7 +36,7 @@ def build(binaries: Path, root: Path) -> Finding:
         return stop("build", f"{program} --version says: {version or said.stderr.strip()}", "build")
     if found[3] != "Release":
         return stop("build", f"{version}", "measure a Release build: ./bench.sh builds one")
-    head = _git_head(root)
+    head = head_commit(root)
     if head and not head.startswith(found[1]):
         return warning(
             "build", f"{version}, the checkout is at {head[:12]}", "build again: ./bench.sh"
@@ -140,16 +141,3 @@ def running_commands() -> list[str]:
         except OSError:  # ended meanwhile
             continue
     return names
-
-
-def _git_head(root: Path) -> str:
-    try:
-        return subprocess.run(
-            ["git", "-C", root, "rev-parse", "HEAD"],
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=True,
-        ).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""

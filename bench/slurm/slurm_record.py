@@ -15,11 +15,11 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from bench.checkout import head_commit, is_dirty
 from bench.slurm.slurm_outcome import COMPLETE, INCOMPLETE, NOT_RUN, SUBJECT, Outcome
 from results.run_folder import INCOMPLETE_SUFFIX, schema
 
@@ -29,8 +29,8 @@ EVIDENCE_SUFFIX = ".evidence"  # of job.sh's own folder beside the run folder
 def default_out(root: Path) -> Path:
     """runs/<utc>-<commit>, as the benchmarks name their folders."""
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
-    commit = _git(root, "rev-parse", "HEAD")[:12] or "unknown"
-    dirty = "-dirty" if _git(root, "status", "--porcelain", "--untracked-files=no") else ""
+    commit = head_commit(root)[:12] or "unknown"
+    dirty = "-dirty" if is_dirty(root) else ""
     return root / "runs" / f"{now}-{commit}{dirty}"
 
 
@@ -131,16 +131,3 @@ def _write_json(path: Path, value: dict[str, Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     fresh.rename(path)
-
-
-def _git(root: Path, *words: str) -> str:
-    try:
-        return subprocess.run(
-            ["git", "-C", str(root), *words],
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=True,
-        ).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""

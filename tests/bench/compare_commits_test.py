@@ -232,7 +232,8 @@ class Repository:
     def __init__(self, root: Path) -> None:
         self.root = root
         (root / "bench").mkdir(parents=True)
-        shutil.copy(ROOT / "bench/compare_commits", root / "bench")
+        for name in ("compare_commits", "checkout.py"):
+            shutil.copy(ROOT / "bench" / name, root / "bench")
         shutil.copytree(ROOT / "bench/paired", root / "bench/paired")
         (root / "results").mkdir()
         for name in ("__init__.py", "run_folder.py", "schema.json"):
