@@ -1,5 +1,4 @@
-"""bench/checkout.py, cmake/WriteBuildInfo.cmake: the commit of the project's own checkout, and of no
-other repository."""
+"""The commit of the project's own checkout, and of no other repository, in Python and the build."""
 
 from __future__ import annotations
 
