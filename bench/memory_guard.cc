@@ -32,10 +32,14 @@ void require_memory(topologies::Communicator& communicator,
       const auto& config = step_case.config;
       const auto plan = topologies::ShardPlan::make(
           model, step_case.plan_options(options, communicator.world_size()));
-      const auto bytes =
-          topologies::planned_bytes(model, plan, communicator.rank(), config.optimizer,
-                                    config.dtype, config.state_policy, config.min_8bit_size)
-              .total();
+      const auto bytes_under = [&](topologies::StatePolicy policy) {
+        return topologies::planned_bytes(model, plan, communicator.rank(), config.optimizer,
+                                         config.dtype, policy, config.min_8bit_size)
+            .total();
+      };
+      std::int64_t bytes = bytes_under(config.state_policy);
+      // Both optimizers of a comparison are alive at once.
+      if (options.policy_cost) bytes += bytes_under(topologies::StatePolicy::global);
       if (bytes > largest) {
         largest = bytes;
         largest_case = step_case.benchmark_name(model.name);

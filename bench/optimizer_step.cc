@@ -19,6 +19,7 @@
 #include "bench/benchmark_flags.h"
 #include "bench/contract_report.h"
 #include "bench/memory_guard.h"
+#include "bench/policy_cost.h"
 #include "bench/step_fixture.h"
 #include "bench/step_options.h"
 #include "bench/step_report.h"
@@ -79,6 +80,7 @@ std::string agreement(const StepOptions& options, const Model& model) {
     text += '\n';
   }
   text += "wrap=" + options.wrap + "\n";
+  text += "policy-cost=" + std::to_string(static_cast<int>(options.policy_cost)) + "\n";
   text += "replicas=" + std::to_string(options.replicas) + "\n";
   text += "steps=" + std::to_string(options.steps) + "\n";
   text += "warmup=" + std::to_string(options.warmup_steps) + "\n";
@@ -215,6 +217,10 @@ int measure(const StepOptions& options, const std::vector<std::string>& command)
   session.threads = options.threads > 0
                         ? options.threads
                         : std::max<std::int64_t>(1, usable_cores() / rendezvous.local_world_size);
+  if (options.policy_cost) {
+    measure_policy_costs(options, model, *communicator, *runtime, session.threads);
+    return kFine;
+  }
   const auto hosts = communicator->all_gather_text(results::host_name());
   std::unique_ptr<results::RunFolder> folder;
   topologies::together(*communicator, [&] {

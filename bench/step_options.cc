@@ -22,6 +22,7 @@ constexpr const char* kFooter = R"(Examples:
   torchrun ... optimizer_step --model gpt2 --optimizer AdamW8bit,AdamW --dtype bf16
   torchrun ... optimizer_step --model my-model.safetensors --steps 500 --out runs/mine
   torchrun ... optimizer_step --topology fsdp1 --wrap whole-model --state-policy local,original
+  torchrun ... optimizer_step --topology fsdp1 --policy-cost
 
 Rank, world size and address come from RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT.
 Google Benchmark's --benchmark_filter, --benchmark_repetitions, --benchmark_list_tests, --benchmark_format,
@@ -88,6 +89,9 @@ std::optional<StepOptions> parse_step_options(int argc, const char* const* argv)
   app.add_option("--learning-rate", learning_rate, "default: the optimizer's own");
   app.add_option("--weight-decay", weight_decay, "default: the optimizer's own");
   app.add_flag("--quick", options.quick, "a short run: tiny model, 20 steps");
+  app.add_flag("--policy-cost", options.policy_cost,
+               "only tell what state policy original costs beside global: both take turns, step by "
+               "step; no run folder");
   app.add_flag("--rows-only", options.rows_only,
                "print the rows alone, not what follows from them: bench.sh puts others below");
   app.add_option("--out", options.out, "run folder to make (default runs/<utc>-<commit>)");
@@ -107,6 +111,17 @@ std::optional<StepOptions> parse_step_options(int argc, const char* const* argv)
                      "seconds to wait for the other build (default 300)")};
   if (!parse_command_line(app, argc, argv)) return std::nullopt;
 
+  if (options.policy_cost) {
+    // Everything that is about a run folder, and what would choose another comparison.
+    if (!state_policy_names.empty() || !options.out.empty() || options.rows_only ||
+        baton->count() > 0 || !trace.empty() || !app.remaining().empty()) {
+      throw Error(
+          "--policy-cost compares original with global, and writes no run folder",
+          "leave --state-policy, --out, --rows-only, --trace, --baton and --benchmark_* out");
+    }
+    state_policy_names = {"original"};
+    if (optimizer_names.empty()) optimizer_names = {"AdamW8bit", "Lion8bit"};
+  }
   if (optimizer_names.empty()) optimizer_names = {"AdamW", "AdamW8bit", "Lion8bit"};
   if (topology_names.empty()) topology_names = {"fsdp2"};
   if (state_policy_names.empty()) state_policy_names = {"global"};
@@ -116,6 +131,14 @@ std::optional<StepOptions> parse_step_options(int argc, const char* const* argv)
   options.dtype_list = parse_list<kernels::DType>(dtype_names, topologies::parse_dtype);
   options.state_policy_list =
       parse_list<StatePolicy>(state_policy_names, topologies::parse_state_policy);
+  for (const Optimizer optimizer : options.optimizer_list) {
+    if (options.policy_cost && !topologies::asks_8bit(optimizer)) {
+      throw Error("--policy-cost: the state of " +
+                      std::string(topologies::optimizer_name(optimizer)) +
+                      " is FP32 and the same under every policy",
+                  "give --optimizer AdamW8bit,Lion8bit");
+    }
+  }
   require_topology(options, Topology::fsdp1, "--wrap", wrap->count());
   require_topology(options, Topology::hsdp, "--replicas", replicas.empty() ? 0 : 1);
   for (const CLI::Option* option : of_turns) {

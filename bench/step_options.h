@@ -39,8 +39,9 @@ struct StepOptions {
   std::optional<double> learning_rate;  ///< where not given: the optimizer's default
   std::optional<double> weight_decay;   ///< likewise
   bool quick = false;
-  bool rows_only = false;  ///< on stdout; the run folder holds everything
-  std::string out;         ///< run folder; empty: runs/<utc>-<commit>
+  bool policy_cost = false;  ///< only compare `original` with `global`, step by step
+  bool rows_only = false;    ///< on stdout; the run folder holds everything
+  std::string out;           ///< run folder; empty: runs/<utc>-<commit>
   topologies::Timeouts timeouts;
   TurnOptions turns;                         ///< with another build on this host
   std::vector<std::string> benchmark_flags;  ///< --benchmark_*, screened

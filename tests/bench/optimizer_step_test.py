@@ -745,3 +745,45 @@ def test_without_recorded_steps_contracts_stay_unverified(tmp_path):
     assert {row["contract"] for row in rows(folder)} == {"unverified"}
     assert not (folder / "traces").exists()
     assert not (folder / "contracts.json").exists()
+
+
+def test_the_cost_of_original_is_told_beside_global_with_what_it_exchanges(tmp_path) -> None:
+    model = write_model(tmp_path / "cut.json", parameter("a.w", 3, 5000), parameter("a.b", 4097))
+    words = ["--policy-cost", "--model", model, "--topology", "fsdp2,fsdp1", "--dtype", "fp32"]
+    words += ["--steps", "12", "--warmup", "1", "--threads", "1"]
+    root, other = run(words, 2, cwd=tmp_path)
+    assert (root.code, other.code, other.out) == (0, 0, ""), root.err + other.err
+    head, table = root.out.split("\n\n")
+    assert head == "cut, 2 ranks, 12 pairs of steps; times in ms"
+    lines = [line.split() for line in table.splitlines()[1:]]
+    assert [line[:3] for line in lines] == [
+        [optimizer, topology, "fp32"]
+        for topology in ("fsdp2", "fsdp1")
+        for optimizer in ("AdamW8bit", "Lion8bit")
+    ]
+    for line in lines:
+        plan = [BIN / "plan_state", "--model", model, "--topology", line[1], "--world-size", "2"]
+        plan += ["--optimizer", line[0], "--state-policy", "original", "--json"]
+        done = subprocess.run(plan, capture_output=True, text=True, check=True)
+        ranks = json.loads(done.stdout)["a_rank"]
+        assert int(line[3]) == ranks["cut_blocks"]["max"] > 0
+        assert int(line[4]) == ranks["border_traffic_bytes"]["max"] > 0
+        times, ratio = [float(v) for v in line[5:7]], [float(line[i]) for i in (8, 7, 10)]
+        assert min(times) >= 0
+        assert 0 < ratio[0] <= ratio[1] <= ratio[2]
+    assert list(tmp_path.iterdir()) == [tmp_path / "cut.json"], "no run folder"
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--out", "folder"], "writes no run folder"),
+        (["--state-policy", "local"], "compares original with global"),
+        (["--benchmark_filter=x"], "--benchmark_* out"),
+        (["--optimizer", "AdamW"], "the state of AdamW is FP32 and the same under every policy"),
+    ],
+)
+def test_what_has_no_place_in_a_comparison_of_policies_is_refused(tmp_path, words, message) -> None:
+    (ended,) = run(["--policy-cost", *words], 1, cwd=tmp_path)
+    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
+    assert message in ended.err
