@@ -112,7 +112,7 @@ fi
 # The worst of all parts counts; the benchmarks' figures are whole whatever comes of them.
 # shellcheck source=bench/slurm/parts.sh disable=SC1091
 . bench/slurm/parts.sh
-for part in traced_step memcheck; do
+for part in traced_step upstream memcheck; do
   found=0
   "$part" || found=$?
   if ((found > code)); then code=$found; fi

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What job.sh does after the benchmarks, a function a part; sourced by it, not started. It uses job.sh's run, root, build, out, stage,
-# device, model and options. Each part adds a line to $stage/parts, "name: verdict, reason" (verdict: ok, broken, failed or not run), and
-# what it printed to $stage/<part>.txt. Returns 0 ok or not run, 1 broken, 2 failed.
+# device, model and options. Each part adds a line to $stage/parts, "name: verdict, reason" (verdict: ok, broken, failed or not run; of an
+# upstream problem: reproduced or not reproduced), and what it printed to $stage/<part>.txt. Returns 0 ok, reproduced or not run, 1 broken
+# or not reproduced, 2 failed.
 #
 # shellcheck disable=SC2154 # those variables
 # not run is for what this node does not have or this build does not do, and says which; nothing takes its place.
@@ -65,6 +66,31 @@ traced_step() {
     1) verdict 'traced step' broken "$(grep -m 1 broken "$stage/trace_check.txt")" ;;
     *) verdict 'traced step' failed "$(last_line "$stage/trace_check.txt")" ;;
   esac
+  return "$code"
+}
+
+# The real PyTorch FSDP with the real bitsandbytes on these ranks: do the upstream problems show here? A line a problem.
+upstream() {
+  # Loading PyTorch takes a cold file system minutes, and one node longer than another.
+  local driver=("$root/.venv/bin/python" topologies/pytorch/optimizer_step.py --model bench/slurm/upstream_model.json
+    --optimizer AdamW8bit --steps 5 --warmup 0 --trace 0 --timeout 300 --device "$device")
+  local code=0 name found
+  # The driver takes what C++ defines from there.
+  export STEPSCOPE_BIN=$build/bin
+  if ! run srun --kill-on-bad-exit=1 "${driver[@]}" --adapter none --out "$stage/upstream_fsdp2" \
+    >"$stage/upstream.txt" 2>&1 ||
+    ! run srun --kill-on-bad-exit=1 "${driver[@]}" --topology fsdp1 --wrap whole-model --adapter none,original-parameters \
+      --out "$stage/upstream_fsdp1" >>"$stage/upstream.txt" 2>&1; then
+    verdict upstream failed "$(last_line "$stage/upstream.txt")"
+    return 2
+  fi
+  run "$root/.venv/bin/python" bench/slurm/upstream_findings.py "$stage/upstream_fsdp2" "$stage/upstream_fsdp1" \
+    >"$stage/upstream_findings.txt" 2>>"$stage/upstream.txt" || code=$?
+  if ((code > 1)); then
+    verdict upstream failed "$(last_line "$stage/upstream.txt")"
+    return 2
+  fi
+  while IFS=: read -r name found; do verdict "$name" "${found# }"; done <"$stage/upstream_findings.txt"
   return "$code"
 }
 
