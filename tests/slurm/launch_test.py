@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -135,3 +136,23 @@ def test_a_task_that_slurm_kills_ends_the_others_with_its_rank_named(lab, tmp_pa
     assert "peer rank 1" in ended.stderr, ended.stderr
     assert not out.exists()
     assert json.loads(manifest.read_text())["status"] == "incomplete"
+
+
+def test_a_lab_that_is_left_by_an_error_leaves_no_process_behind(tmp_path):
+    # The error of a test that fails while its jobs run.
+    with pytest.raises(KeyError, match="of a test"), SlurmLab(tmp_path / "slurm") as lab:
+        client = subprocess.Popen(["srun", "-N2", "-n2", "sleep", "300"], env=lab.environment)
+        submitted = lab.run(["sbatch", "-o", tmp_path / "job.txt", "--wrap", "srun sleep 300"])
+        assert submitted.returncode == 0, submitted.stderr
+        deadline = time.monotonic() + 60
+        while len(lab.run(["squeue", "-h", "-t", "running"]).stdout.splitlines()) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        assert any("slurmstepd" in name for name in map(name_of, lab.processes()))
+        raise KeyError("of a test")
+    client.wait(timeout=20)
+    assert [name_of(pid) for pid in lab.processes()] == []
+
+
+def name_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text()

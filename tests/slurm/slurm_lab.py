@@ -6,12 +6,13 @@ loopback.
 
 Needs root and Debian's slurmctld, slurmd, slurm-client and munge (with accounting also slurmdbd and
 mariadb-server); `missing()` says what is not there. Daemons are started by hand, in a folder of
-their own with ports of their own, and are ended by their pids. The GPUs are device files that
-nothing opens.
+their own with ports of their own, and are ended by their pids, as is whatever a job or a client
+has left running. The GPUs are device files that nothing opens.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -158,6 +159,7 @@ class SlurmLab:
     def __exit__(self, *_exception) -> None:
         for name in ("slurmd.n1", "slurmd.n2", "slurmctld", "slurmdbd", "mariadbd", "munged"):
             self._end(self.folder / f"{name}.pid")
+        self._end_what_is_left()
 
     def run(self, command: Sequence[str], timeout: float = 120, **options):
         """Runs a client command; stdout and stderr are kept as text."""
@@ -297,6 +299,27 @@ class SlurmLab:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"Slurm did not come up within {PATIENCE:.0f} s: {self.folder}")
             time.sleep(0.2)
+
+    def _end_what_is_left(self) -> None:
+        """Ends clients, steps and tasks, which outlive the daemons."""
+        deadline = time.monotonic() + 10
+        while (left := self.processes()) and time.monotonic() < deadline:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+
+    def processes(self) -> list[int]:
+        """All that were started with this lab's configuration in their environment. Zombies have
+        none."""
+        mark = f"SLURM_CONF={self.folder}/slurm.conf".encode()
+        found = []
+        for process in Path("/proc").iterdir():
+            if process.name.isdigit():
+                with contextlib.suppress(OSError):
+                    if mark in (process / "environ").read_bytes().split(b"\0"):
+                        found.append(int(process.name))
+        return found
 
     @staticmethod
     def _end(file: Path) -> None:
