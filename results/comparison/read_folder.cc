@@ -15,6 +15,7 @@
 
 #include "core/error.h"
 #include "core/parse.h"
+#include "core/printable.h"
 #include "results/csv.h"
 #include "results/csv_stream.h"
 #include "results/percentile.h"
@@ -72,15 +73,50 @@ std::string text_of(const nlohmann::json& manifest, const char* key) {
   return found->is_string() ? found->get<std::string>() : found->dump();
 }
 
+/// The lines of a list of texts in the manifest, each in quotes; of a long list the first ones.
+std::string quoted_lines(const nlohmann::json& manifest, const char* key) {
+  constexpr std::size_t kMostLines = 8;
+  const auto found = manifest.find(key);
+  if (found == manifest.end() || !found->is_array()) return {};
+  std::string text;
+  std::size_t lines = 0;
+  for (const nlohmann::json& line : *found) {
+    if (!line.is_string() || ++lines > kMostLines) continue;
+    text += (text.empty() ? "" : ", ") + printable(line.get_ref<const std::string&>(), 200);
+  }
+  if (lines > kMostLines) text += ", and " + std::to_string(lines - kMostLines) + " more";
+  return text;
+}
+
+/// What the launcher recorded of a run that has no result (bench/slurm/submit), or nothing: the
+/// reason, whose doing it was, Slurm's name for it and its words, and the queue at that time.
+std::string what_stopped_it(const nlohmann::json& manifest) {
+  std::string text = text_of(manifest, "reason");
+  if (text.empty()) return {};
+  std::string classed;
+  for (const char* key : {"class", "code"}) {
+    const std::string value = text_of(manifest, key);
+    if (!value.empty()) classed += (classed.empty() ? "" : ", ") + value;
+  }
+  text = ": " + text;
+  if (!classed.empty()) text += " (" + classed + ")";
+  const std::string words = quoted_lines(manifest, "words");
+  if (!words.empty()) text += "; in Slurm's words: " + words;
+  const std::string queue = quoted_lines(manifest, "queue");
+  if (!queue.empty()) text += "; the queue then: " + queue;
+  return text;
+}
+
 /// Why a folder may not be compared; empty where it may.
 std::string unusable(const fs::path& folder, const nlohmann::json& manifest) {
   const std::string status = text_of(manifest, "status");
-  if (status == "not-run") return "was not run";
+  if (status == "not-run") return "was not run" + what_stopped_it(manifest);
   const fs::path whole = fs::weakly_canonical(fs::absolute(folder));
   const fs::path name = whole.has_filename() ? whole.filename() : whole.parent_path().filename();
   if (status == "complete" && !name.string().ends_with(".incomplete")) return {};
-  return "is not complete (status " + (status.empty() ? "none" : status) +
-         "): it still goes on or was cut short";
+  const std::string known = what_stopped_it(manifest);
+  return "is not complete (status " + (status.empty() ? "none" : status) + ")" +
+         (known.empty() ? ": it still goes on or was cut short" : known);
 }
 
 /// The worse of two verdicts over ranks: one broken rank breaks, one unverified leaves unverified.
