@@ -7,15 +7,22 @@ reaches: the ranks must meet there without being told an interface.
 from __future__ import annotations
 
 import csv
+import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(os.environ["STEPSCOPE_BIN"]) / "optimizer_step"
+PROGRAM = [str(Path(os.environ["STEPSCOPE_BIN"]) / "optimizer_step")]
+ROOT = Path(__file__).resolve().parents[2]
+DRIVER = [sys.executable, str(ROOT / "topologies/pytorch/optimizer_step.py")]
+DRIVER_CASE = ["--model", "tiny", "--optimizer", "Lion8bit", "--adapter", "local-shards"]
+DRIVER_CASE += ["--threads", "1", "--trace", "0"]
 QUICK = ["--quick", "--threads", "1", "--benchmark_filter=Lion8bit.*fp32"]
 LONG = ["--model", "tiny", "--steps", "2000000", "--threads", "1", QUICK[-1]]
 ADDRESSES = ("10.231.7.1", "10.231.7.2")
@@ -64,14 +71,14 @@ def hosts():
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
-def start(hosts, words, **more):
+def start(hosts, words, program=PROGRAM, by_rank=({}, {}), **more):
     environment = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
     environment |= {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     environment |= {"MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": "29500", "OMP_NUM_THREADS": "1"}
     return [
         subprocess.Popen(
-            ["ip", "netns", "exec", name, str(PROGRAM), *words],
-            env=environment | {"RANK": str(rank)} | more,
+            ["ip", "netns", "exec", name, *program, *words],
+            env=environment | {"RANK": str(rank)} | more | by_rank[rank],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -98,18 +105,93 @@ def until_measuring(out, processes):
     time.sleep(0.5)
 
 
-def test_ranks_of_two_hosts_meet_without_being_told_an_interface(hosts, tmp_path):
-    out = tmp_path / "run"
-    processes = start(hosts, [*QUICK, "--out", str(out)])
-    said = finish(processes, 90)
+def require_measured(out, processes):
+    """Both ranks end well, and each has its row."""
+    said = finish(processes, 120)
     assert [process.returncode for process in processes] == [0, 0], said
     with (out / "results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(row["rank"], row["status"]) for row in rows] == [("0", "ok"), ("1", "ok")]
 
 
-def test_an_interface_that_one_host_lacks_is_refused_there_at_once(hosts):
-    processes = start(hosts, QUICK, GLOO_SOCKET_IFNAME=hosts[0][1])
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [(PROGRAM, QUICK), (DRIVER, [*DRIVER_CASE, "--steps", "5"])],
+    ids=["C++", "Python"],
+)
+def test_ranks_of_two_hosts_meet_without_being_told_an_interface(hosts, tmp_path, program, words):
+    out = tmp_path / "run"
+    require_measured(out, start(hosts, [*words, "--out", str(out)], program))
+
+
+def test_ranks_meet_over_a_slow_cable_that_loses_packets(hosts, tmp_path):
+    name, cable = hosts[1]
+    # What exceeds the rate waits, and what finds the queue full is lost: in every kernel, as
+    # netem's delays are not.
+    shaped = ["tc", "-n", name, "qdisc", "add", "dev", cable, "root", "tbf"]
+    shaped += ["rate", "1mbit", "burst", "1600", "limit", "3200"]
+    if shutil.which("tc") is None:
+        pytest.skip("not installed: iproute2's tc")
+    made = subprocess.run(shaped, capture_output=True, text=True, timeout=20, check=False)
+    if made.returncode != 0:
+        pytest.skip(f"this kernel shapes no traffic: {made.stderr.strip()}")
+    out = tmp_path / "run"
+    require_measured(out, start(hosts, [*QUICK, "--timeout", "60", "--out", str(out)]))
+    counted = subprocess.run(
+        ["tc", "-n", name, "-s", "qdisc", "show", "dev", cable],
+        capture_output=True, text=True, timeout=20, check=True,
+    ).stdout  # fmt: skip
+    delayed = re.search(r"dropped (\d+), overlimits (\d+)", counted)
+    assert int(delayed[1]) > 0 and int(delayed[2]) > 0, counted
+
+
+@pytest.fixture
+def second_cable(hosts):
+    """Another cable between them, with addresses of its own; its ends' names."""
+    ends = [f"{cable}b" for _, cable in hosts]
+    ip("link", "add", ends[0], "type", "veth", "peer", "name", ends[1])
+    for i, ((name, _), end) in enumerate(zip(hosts, ends, strict=True)):
+        ip("link", "set", end, "netns", name)
+        ip("-n", name, "addr", "add", f"10.231.8.{i + 1}/24", "dev", end)
+        ip("-n", name, "link", "set", end, "up")
+    return ends
+
+
+def sent_bytes(name, cable):
+    shown = ["ip", "-n", name, "-s", "-j", "link", "show", "dev", cable]
+    said = subprocess.run(shown, capture_output=True, text=True, timeout=20, check=True).stdout
+    return json.loads(said)[0]["stats64"]["tx"]["bytes"]
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [(PROGRAM, QUICK), (DRIVER, [*DRIVER_CASE, "--steps", "5"])],
+    ids=["C++", "Python"],
+)
+def test_the_collectives_take_the_interface_that_gloo_is_told(
+    hosts, second_cable, tmp_path, program, words
+):
+    """Kind of case F4: the ranks meet over the first cable, and talk over the second."""
+    out = tmp_path / "run"
+    names = [name for name, _ in hosts]
+    processes = start(
+        hosts, [*words, "--out", str(out)], program, by_rank=[
+            {"GLOO_SOCKET_IFNAME": end} for end in second_cable
+        ],
+    )  # fmt: skip
+    require_measured(out, processes)
+    for name, end in zip(names, second_cable, strict=True):
+        assert sent_bytes(name, end) > 2000
+    # Without being told, none of it comes over the second.
+    idle = sent_bytes(names[1], second_cable[1])
+    again = tmp_path / "again"
+    require_measured(again, start(hosts, [*words, "--out", str(again)], program))
+    assert sent_bytes(names[1], second_cable[1]) - idle < 2000
+
+
+@pytest.mark.parametrize("program", [PROGRAM, DRIVER], ids=["C++", "Python"])
+def test_an_interface_that_one_host_lacks_is_refused_there_at_once(hosts, program):
+    processes = start(hosts, ["--quick"], program, GLOO_SOCKET_IFNAME=hosts[0][1])
     begin = time.monotonic()
     _, said = processes[1].communicate(timeout=30)
     assert processes[1].returncode == 2
@@ -121,15 +203,26 @@ def test_an_interface_that_one_host_lacks_is_refused_there_at_once(hosts):
         process.wait()
 
 
-def test_a_rank_killed_on_the_other_host_is_named_within_seconds(hosts, tmp_path):
+@pytest.mark.parametrize(
+    ("program", "words", "named"),
+    [
+        (PROGRAM, LONG, "peer rank 1"),
+        # Gloo's own words in PyTorch name the address.
+        (DRIVER, [*DRIVER_CASE, "--steps", "2000000", "--seconds", "3600"], f"[{ADDRESSES[1]}]"),
+    ],
+    ids=["C++", "Python"],
+)
+def test_a_rank_killed_on_the_other_host_is_named_within_seconds(
+    hosts, tmp_path, program, words, named
+):
     out = tmp_path / "run"
-    processes = start(hosts, [*LONG, "--timeout", "20", "--out", str(out)])
+    processes = start(hosts, [*words, "--timeout", "20", "--out", str(out)], program)
     until_measuring(out, processes)
     processes[1].kill()  # ip became the program: exec keeps the process
     begin = time.monotonic()
     _, said = processes[0].communicate(timeout=60)
     assert processes[0].returncode == 2
-    assert "peer rank 1" in said
+    assert named in said
     assert time.monotonic() - begin < 20
     assert not out.exists()
     processes[1].wait()
