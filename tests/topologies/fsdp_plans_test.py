@@ -8,7 +8,6 @@ import datetime
 import io
 import json
 import os
-import time
 import warnings
 from pathlib import Path
 
@@ -16,12 +15,12 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
 from tests.topologies.dump import dump, error
+from tests.topologies.spawned_ranks import run_ranks
 
 WORLD_SIZES = [1, 2, 3, 4]
 MESHES = [(2, 1), (1, 2), (2, 2), (3, 1), (1, 4)]  # replicas x shards
@@ -201,17 +200,7 @@ def work(rank: int, folder: str) -> None:
 def real(tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[dict, dict]]:
     """Rank -> local tensors by key, and facts by world size."""
     folder = tmp_path_factory.mktemp("fsdp")
-    context = mp.start_processes(
-        work, (str(folder),), max(WORLD_SIZES), join=False, start_method="spawn"
-    )
-    deadline = time.monotonic() + TIMEOUT_S
-    try:
-        while not context.join(timeout=1):
-            assert time.monotonic() < deadline, f"no end after {TIMEOUT_S} s"
-    finally:
-        for process in context.processes:
-            if process.is_alive():
-                process.kill()
+    run_ranks(work, folder, max(WORLD_SIZES), TIMEOUT_S)
     return {
         rank: (
             dict(np.load(folder / f"{rank}.npz")),

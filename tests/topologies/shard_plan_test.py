@@ -3,17 +3,16 @@
 import datetime
 import json
 import os
-import time
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 
 from tests.topologies.dump import dump, error
+from tests.topologies.spawned_ranks import run_ranks
 
 SHAPES = [
     (257,),
@@ -138,17 +137,7 @@ def use_fully_shard(rank: int, folder: str) -> None:
 def fsdp2(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, int], dict]:
     """(world size, rank) -> what the real fully_shard did there."""
     folder = tmp_path_factory.mktemp("fsdp2")
-    context = mp.start_processes(
-        use_fully_shard, (str(folder),), max(WORLD_SIZES), join=False, start_method="spawn"
-    )
-    deadline = time.monotonic() + TIMEOUT_S
-    try:
-        while not context.join(timeout=1):
-            assert time.monotonic() < deadline, f"no end after {TIMEOUT_S} s"
-    finally:
-        for process in context.processes:
-            if process.is_alive():
-                process.kill()
+    run_ranks(use_fully_shard, folder, max(WORLD_SIZES), TIMEOUT_S)
     return {
         (int(world_size), rank): found
         for rank in range(max(WORLD_SIZES))

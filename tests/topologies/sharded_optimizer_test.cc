@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 
+#include "awkward_cases.h"
 #include "kernels/code_tables.h"
 #include "kernels/reference_step.h"
 #include "thread_world.h"
@@ -22,32 +23,6 @@ namespace {
 
 using kernels::DType;
 using kernels::StateFormat;
-
-/// Shapes whose shards begin and end inside blocks, and some that do not.
-Model awkward_model() {
-  return {.name = "awkward",
-          .parameters = {{.name = "m.a", .shape = {33, 257}},
-                         {.name = "m.b", .shape = {7, 700}},
-                         {.name = "n.c", .shape = {4097}},
-                         {.name = "n.small", .shape = {100, 3}},
-                         {.name = "o.thin", .shape = {600}},
-                         {.name = "o.blocks", .shape = {16, 512}},
-                         {.name = "o.row", .shape = {1, 5000}}}};
-}
-
-StepConfig config_of(Optimizer optimizer, DType dtype, StatePolicy policy) {
-  StepConfig config;
-  config.optimizer = optimizer;
-  config.subject = optimizer == Optimizer::AdamW ? Subject::torch : Subject::native;
-  config.state_policy = policy;
-  config.dtype = dtype;
-  config.hyperparameters = default_hyperparameters(optimizer);
-  config.hyperparameters.learning_rate = 0.01;
-  config.hyperparameters.weight_decay = 0.1;
-  // Below 4096, so that "thin" has blocks that three and more ranks share.
-  config.min_8bit_size = 512;
-  return config;
-}
 
 /// What one world leaves behind, by parameter: the element's bits, and what its state decodes to.
 struct Outcome {
@@ -147,7 +122,7 @@ class Original : public testing::TestWithParam<std::tuple<Optimizer, DType>> {};
 
 TEST_P(Original, GivesTheSameBitsInEveryTopologyWrappingAndWorldSize) {
   const auto [optimizer, dtype] = GetParam();
-  const StepConfig config = config_of(optimizer, dtype, StatePolicy::original);
+  const StepConfig config = awkward_config(optimizer, dtype, StatePolicy::original);
   const Model model = awkward_model();
   const Outcome single = run(model, {.topology = Topology::single}, config, 5);
   for (const PlanOptions& options : worlds()) {
@@ -165,7 +140,8 @@ INSTANTIATE_TEST_SUITE_P(All, Original,
                                           testing::Values(DType::fp32, DType::bf16, DType::fp16)));
 
 TEST(OriginalPolicy, AddsExactlyOneCollectiveAStepWhateverTheNumberOfParameters) {
-  const StepConfig config = config_of(Optimizer::AdamW8bit, DType::fp32, StatePolicy::original);
+  const StepConfig config =
+      awkward_config(Optimizer::AdamW8bit, DType::fp32, StatePolicy::original);
   constexpr int kSteps = 4;
   const PlanOptions options{.topology = Topology::fsdp2, .world_size = 3};
   // One more at the start, for the parameters of cut blocks.
@@ -173,7 +149,8 @@ TEST(OriginalPolicy, AddsExactlyOneCollectiveAStepWhateverTheNumberOfParameters)
 }
 
 TEST(OriginalPolicy, ExchangesNothingWhereNoBorderCutsABlock) {
-  const StepConfig config = config_of(Optimizer::AdamW8bit, DType::fp32, StatePolicy::original);
+  const StepConfig config =
+      awkward_config(Optimizer::AdamW8bit, DType::fp32, StatePolicy::original);
   const Model model{.name = "blocks", .parameters = {{.name = "a", .shape = {16, 512}}}};
   const PlanOptions options{.topology = Topology::fsdp2, .world_size = 4};
   EXPECT_EQ(run(model, options, config, 3).all_to_alls, 0);
@@ -182,14 +159,14 @@ TEST(OriginalPolicy, ExchangesNothingWhereNoBorderCutsABlock) {
 TEST(OriginalPolicy, GlobalDiffersWhereBordersCutBlocks) {
   // The reason for the policy: without it the result depends on the world size.
   const Model model{.name = "one", .parameters = {{.name = "a", .shape = {4097}}}};
-  const StepConfig config = config_of(Optimizer::AdamW8bit, DType::fp32, StatePolicy::global);
+  const StepConfig config = awkward_config(Optimizer::AdamW8bit, DType::fp32, StatePolicy::global);
   const Outcome one = run(model, {.topology = Topology::fsdp2, .world_size = 1}, config, 5);
   const Outcome two = run(model, {.topology = Topology::fsdp2, .world_size = 2}, config, 5);
   EXPECT_NE(one.param, two.param);
 }
 
 TEST(OriginalPolicy, LibtorchsAdamWIsElementwiseAndNeedsNoExchange) {
-  const StepConfig config = config_of(Optimizer::AdamW, DType::fp32, StatePolicy::original);
+  const StepConfig config = awkward_config(Optimizer::AdamW, DType::fp32, StatePolicy::original);
   const Model model = awkward_model();
   const PlanOptions options{.topology = Topology::fsdp1, .world_size = 3};
   EXPECT_EQ(run(model, options, config, 3).all_to_alls, 0);
@@ -199,7 +176,7 @@ class EveryPolicy : public testing::TestWithParam<std::tuple<Optimizer, StatePol
 
 TEST_P(EveryPolicy, MeasuredBytesArePlannedBytesInEveryWorld) {
   const auto [optimizer, policy] = GetParam();
-  const StepConfig config = config_of(optimizer, DType::bf16, policy);
+  const StepConfig config = awkward_config(optimizer, DType::bf16, policy);
   const Model model = awkward_model();
   for (const PlanOptions& options : worlds()) {
     const ShardPlan plan = ShardPlan::make(model, options);
@@ -244,7 +221,7 @@ class GlobalUnderFsdp2
 
 TEST_P(GlobalUnderFsdp2, EqualsTheReferenceOnPlainLocalChunksInEveryBit) {
   const auto [optimizer, dtype, weight_decay, world_size] = GetParam();
-  StepConfig config = config_of(optimizer, dtype, StatePolicy::global);
+  StepConfig config = awkward_config(optimizer, dtype, StatePolicy::global);
   config.hyperparameters.weight_decay = weight_decay;
   config.min_8bit_size = kMin8bitSize;
   const std::int64_t element = kernels::element_bytes(dtype);
@@ -309,7 +286,7 @@ class Issue2080 {
   /// Final minus initial parameters after two steps.
   std::map<std::size_t, std::vector<double>> updates(StatePolicy policy, bool together,
                                                      std::int64_t world_size) {
-    StepConfig config = config_of(Optimizer::AdamW8bit, DType::fp32, policy);
+    StepConfig config = awkward_config(Optimizer::AdamW8bit, DType::fp32, policy);
     config.min_8bit_size = kMin8bitSize;
     config.hyperparameters = {
         .learning_rate = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0};

@@ -28,7 +28,9 @@ using kernels::DType;
 const PlanOptions kTwoRanks{.topology = Topology::fsdp2, .world_size = 2};
 const PlanOptions kOneRank{.topology = Topology::single};
 
-StepConfig adam() { return state_config(Optimizer::AdamW8bit, DType::fp32, StatePolicy::original); }
+StepConfig adam() {
+  return awkward_config(Optimizer::AdamW8bit, DType::fp32, StatePolicy::original);
+}
 
 /// 8-bit and FP32 state, small enough for a look at every byte.
 Model tiny_model() {
@@ -262,7 +264,7 @@ TEST_F(Damages, AnIndexThatLiesAboutSizesIsRefusedThoughItsDigestIsRight) {
 }
 
 TEST(OneRanksFile, TruncatedMissingOrForeignStopsEveryRankWithThatRanksReason) {
-  const Model model = awkward_state_model();
+  const Model model = awkward_model();
   const TempFolder folder;
   save(model, kTwoRanks, folder.path());
   const fs::path path = file_of(folder.path(), 1);
@@ -489,7 +491,7 @@ TEST(DurableFile, ThatIsNotCommittedLeavesTheOldFileAndNothingElse) {
 }
 
 TEST(Processes, OverGlooAllStopWithTheReasonOfTheRankWhoseFileIsTruncated) {
-  const Model model = awkward_state_model();
+  const Model model = awkward_model();
   const TempFolder folder;
   save(model, kTwoRanks, folder.path());
   const fs::path path = file_of(folder.path(), 1);

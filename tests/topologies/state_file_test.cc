@@ -43,8 +43,8 @@ class Resume : public testing::TestWithParam<std::tuple<Optimizer, DType, StateP
 
 TEST_P(Resume, FiveStepsSaveLoadAndFiveStepsAreTenSteps) {
   const auto [optimizer, dtype, policy] = GetParam();
-  StepConfig config = state_config(optimizer, dtype, policy);
-  for (const Model& model : {state_model_of(4097), state_model_of(8192), awkward_state_model()}) {
+  StepConfig config = awkward_config(optimizer, dtype, policy);
+  for (const Model& model : {state_model_of(4097), state_model_of(8192), awkward_model()}) {
     for (const PlanOptions& options : few_layouts()) {
       const ShardPlan plan = ShardPlan::make(model, options);
       const TempFolder folder;
@@ -77,7 +77,7 @@ class Schedule : public testing::TestWithParam<std::tuple<Optimizer, std::int64_
 
 TEST_P(Schedule, AnotherLearningRateAfterTheLoadGoesOnAtStepSixNotAtStepOne) {
   const auto [optimizer, n] = GetParam();
-  const StepConfig first = state_config(optimizer, DType::fp32, StatePolicy::original);
+  const StepConfig first = awkward_config(optimizer, DType::fp32, StatePolicy::original);
   StepConfig second = first;
   second.hyperparameters.learning_rate = 0.003;
   const Model model = state_model_of(n);
@@ -161,7 +161,7 @@ class Original : public testing::TestWithParam<std::tuple<Optimizer, DType>> {};
 
 TEST_P(Original, EveryLayoutLoadsEveryOtherAndGoesOnAsTheUnshardedRun) {
   const auto [optimizer, dtype] = GetParam();
-  carry_over_all(awkward_state_model(), state_config(optimizer, dtype, StatePolicy::original),
+  carry_over_all(awkward_model(), awkward_config(optimizer, dtype, StatePolicy::original),
                  state_layouts(), 5);
 }
 
@@ -185,7 +185,7 @@ TEST_P(ShardBlocks, LayoutsWhoseBordersAreBlockMultiplesLoadEachOtherExactly) {
   layouts.push_back({.topology = Topology::fsdp1,
                      .world_size = 2,
                      .wrapping = {.policy = WrapPolicy::per_module, .units = {}}});
-  carry_over_all(model, state_config(optimizer, DType::fp32, policy), layouts, 5);
+  carry_over_all(model, awkward_config(optimizer, DType::fp32, policy), layouts, 5);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ShardBlocks,
@@ -194,22 +194,22 @@ INSTANTIATE_TEST_SUITE_P(All, ShardBlocks,
 
 TEST(Fp32State, IsCarriedOverBetweenAnyLayoutsUnderEveryPolicy) {
   for (const StatePolicy policy : all_state_policies()) {
-    StepConfig config = state_config(Optimizer::AdamW, DType::fp32, policy);
+    StepConfig config = awkward_config(Optimizer::AdamW, DType::fp32, policy);
     config.subject = Subject::native;
-    carry_over_all(awkward_state_model(), config,
+    carry_over_all(awkward_model(), config,
                    policy == StatePolicy::global ? state_layouts() : few_layouts(), 1);
     // 8-bit optimizers below the threshold.
-    config = state_config(Optimizer::AdamW8bit, DType::bf16, policy);
+    config = awkward_config(Optimizer::AdamW8bit, DType::bf16, policy);
     config.min_8bit_size = 1'000'000;
-    carry_over_all(awkward_state_model(), config, few_layouts(), 5);
+    carry_over_all(awkward_model(), config, few_layouts(), 5);
   }
 }
 
 TEST(Fp32State, OfLibtorchIsCarriedOverExactly) {
   // Right after the load: libtorch's loops round tails differently from vectors, so later steps
   // depend on where a shard starts.
-  const StepConfig config = state_config(Optimizer::AdamW, DType::fp32, StatePolicy::global);
-  const Model model = awkward_state_model();
+  const StepConfig config = awkward_config(Optimizer::AdamW, DType::fp32, StatePolicy::global);
+  const Model model = awkward_model();
   for (const PlanOptions& from : few_layouts()) {
     const TempFolder folder;
     const Held saved = hold(model, from, config, [&](StateRank& rank) {
@@ -258,7 +258,7 @@ TEST(ShardBlocks, ALayoutWhoseBordersCutTheOthersBlocksIsRefusedWithBothNamed) {
   const Model model = state_model_of(4097);
   for (const StatePolicy policy : {StatePolicy::local, StatePolicy::global}) {
     for (const Optimizer optimizer : {Optimizer::AdamW8bit, Optimizer::Lion8bit}) {
-      const StepConfig config = state_config(optimizer, DType::fp32, policy);
+      const StepConfig config = awkward_config(optimizer, DType::fp32, policy);
       const TempFolder folder;
       save(model, {.topology = Topology::fsdp2, .world_size = 2}, config, folder.path());
       std::string text =
@@ -274,22 +274,22 @@ TEST(ShardBlocks, ALayoutWhoseBordersCutTheOthersBlocksIsRefusedWithBothNamed) {
 }
 
 TEST(ShardBlocks, AWrappingThatMovesTheBlocksIsRefusedWithBothNamed) {
-  const StepConfig config = state_config(Optimizer::AdamW8bit, DType::fp32, StatePolicy::global);
+  const StepConfig config = awkward_config(Optimizer::AdamW8bit, DType::fp32, StatePolicy::global);
   const auto wrapped = [](WrapPolicy policy) {
     return PlanOptions{
         .topology = Topology::fsdp1, .world_size = 2, .wrapping = {.policy = policy, .units = {}}};
   };
   const TempFolder folder;
-  save(awkward_state_model(), wrapped(WrapPolicy::per_module), config, folder.path());
+  save(awkward_model(), wrapped(WrapPolicy::per_module), config, folder.path());
   const std::string text =
-      refusal(awkward_state_model(), wrapped(WrapPolicy::whole_model), config, folder.path());
+      refusal(awkward_model(), wrapped(WrapPolicy::whole_model), config, folder.path());
   EXPECT_TRUE(has(text, "fsdp1 (per-module) on 2 ranks")) << text;
   EXPECT_TRUE(has(text, "fsdp1 (whole-model) on 2 ranks")) << text;
 }
 
 TEST(ShardBlocks, AnotherStatePrecisionIsRefused) {
   // 2000 elements: 8-bit on one rank, 500 and FP32 on four.
-  const StepConfig config = state_config(Optimizer::AdamW8bit, DType::fp32, StatePolicy::local);
+  const StepConfig config = awkward_config(Optimizer::AdamW8bit, DType::fp32, StatePolicy::local);
   const TempFolder folder;
   save(state_model_of(2000), {.topology = Topology::fsdp2, .world_size = 1}, config, folder.path());
   const std::string text = refusal(
@@ -298,8 +298,9 @@ TEST(ShardBlocks, AnotherStatePrecisionIsRefused) {
 }
 
 TEST(Refusal, NamesWhatDiffers) {
-  const Model model = awkward_state_model();
-  const StepConfig config = state_config(Optimizer::AdamW8bit, DType::fp32, StatePolicy::original);
+  const Model model = awkward_model();
+  const StepConfig config =
+      awkward_config(Optimizer::AdamW8bit, DType::fp32, StatePolicy::original);
   const PlanOptions options{.topology = Topology::fsdp2, .world_size = 2};
   const TempFolder folder;
   save(model, options, config, folder.path());
@@ -338,7 +339,8 @@ Model partly_stepped() {
 
 TEST(NoGradient, ParametersWithoutGradientKeepTheirValueAndCarryNoState) {
   const Model model = partly_stepped();
-  const StepConfig config = state_config(Optimizer::AdamW8bit, DType::fp32, StatePolicy::original);
+  const StepConfig config =
+      awkward_config(Optimizer::AdamW8bit, DType::fp32, StatePolicy::original);
   const TempFolder folder;
   const auto set_unstepped = [](StateRank& rank, float value) {
     for (const LocalView& view : rank.optimizer->local_views()) {
@@ -366,7 +368,8 @@ TEST(NoGradient, ParametersWithoutGradientKeepTheirValueAndCarryNoState) {
 }
 
 TEST(NoGradient, AFirstGradientAfterTheLoadStartsAtStepOne) {
-  const StepConfig config = state_config(Optimizer::AdamW8bit, DType::fp32, StatePolicy::original);
+  const StepConfig config =
+      awkward_config(Optimizer::AdamW8bit, DType::fp32, StatePolicy::original);
   Model later = partly_stepped();
   later.parameters[1].has_gradient = true;
   for (const std::int64_t world_size : {2, 3}) {
@@ -391,7 +394,8 @@ TEST(NoGradient, AFirstGradientAfterTheLoadStartsAtStepOne) {
 }
 
 TEST(NoGradient, StateThatWouldBeLostIsRefused) {
-  const StepConfig config = state_config(Optimizer::AdamW8bit, DType::fp32, StatePolicy::original);
+  const StepConfig config =
+      awkward_config(Optimizer::AdamW8bit, DType::fp32, StatePolicy::original);
   const PlanOptions options{.topology = Topology::fsdp2, .world_size = 2};
   const TempFolder folder;
   save(partly_stepped(), options, config, folder.path());
@@ -404,7 +408,7 @@ TEST(NoGradient, StateThatWouldBeLostIsRefused) {
 }
 
 TEST(NoGradient, OneStepCountCannotServeTwoParametersAtDifferentSteps) {
-  StepConfig config = state_config(Optimizer::AdamW, DType::fp32, StatePolicy::global);
+  StepConfig config = awkward_config(Optimizer::AdamW, DType::fp32, StatePolicy::global);
   Model model{.name = "two",
               .parameters = {{.name = "a", .shape = {600}},
                              {.name = "b", .shape = {600}, .has_gradient = false}}};
@@ -422,7 +426,7 @@ TEST(NoGradient, OneStepCountCannotServeTwoParametersAtDifferentSteps) {
 TEST(SavedState, OfAnEmptyShardAndAUserListOfUnitsLoads) {
   Model model{.name = "thin",
               .parameters = {{.name = "a", .shape = {2, 700}}, {.name = "b", .shape = {18, 64}}}};
-  const StepConfig config = state_config(Optimizer::Lion8bit, DType::bf16, StatePolicy::original);
+  const StepConfig config = awkward_config(Optimizer::Lion8bit, DType::bf16, StatePolicy::original);
   const std::vector<PlanOptions> layouts = {
       {.topology = Topology::fsdp2, .world_size = 8},
       {.topology = Topology::fsdp1,
@@ -432,7 +436,7 @@ TEST(SavedState, OfAnEmptyShardAndAUserListOfUnitsLoads) {
 }
 
 TEST(SavedState, ReplacesTheOneBeforeAndLeavesNoFilesOfIt) {
-  const StepConfig config = state_config(Optimizer::Lion8bit, DType::fp32, StatePolicy::original);
+  const StepConfig config = awkward_config(Optimizer::Lion8bit, DType::fp32, StatePolicy::original);
   const Model model = state_model_of(4097);
   const TempFolder folder;
   save(model, {.topology = Topology::fsdp2, .world_size = 4}, config, folder.path());
@@ -453,7 +457,7 @@ TEST(SavedState, ReplacesTheOneBeforeAndLeavesNoFilesOfIt) {
 
 TEST(SavedState, RanksThatDisagreeOnWhatTheySaveAllStopWithTheDifference) {
   const Model model = state_model_of(4097);
-  const StepConfig mine = state_config(Optimizer::Lion8bit, DType::fp32, StatePolicy::original);
+  const StepConfig mine = awkward_config(Optimizer::Lion8bit, DType::fp32, StatePolicy::original);
   StepConfig other = mine;
   other.hyperparameters.learning_rate = 0.5;
   const ShardPlan plan = ShardPlan::make(model, Topology::fsdp2, 2);
@@ -468,7 +472,8 @@ TEST(SavedState, RanksThatDisagreeOnWhatTheySaveAllStopWithTheDifference) {
 
 TEST(StateReadersChunks, AreCheckedOnBothSidesOfTheirBorders) {
   // More than one chunk an array: 300,000 elements of fp32 parameter and of codes.
-  const StepConfig config = state_config(Optimizer::AdamW8bit, DType::fp32, StatePolicy::original);
+  const StepConfig config =
+      awkward_config(Optimizer::AdamW8bit, DType::fp32, StatePolicy::original);
   carry_over_all(state_model_of(300'001), config,
                  {{.topology = Topology::fsdp2, .world_size = 1},
                   {.topology = Topology::fsdp2, .world_size = 3}},
