@@ -126,8 +126,9 @@ def _outcome(ranks: list[tuple[Side, int, subprocess.Popen]], logs: Path) -> dic
             continue
         text = _log(logs, side, rank).read_text(errors="replace").strip()
         last = text.splitlines()[-1] if text else f"exited with {code}"
-        # A signal is a cause; who lost its partner did not cause it; between them, anything else.
-        guilt = 2 if PARTNER_GONE in last else 1
+        # A signal is a cause; who lost its partner did not cause it, nor did who leaves it to
+        # another rank to say what all know; between them, anything else.
+        guilt = 3 if not text else 2 if PARTNER_GONE in last else 1
         if code < 0:
             guilt, last = 0, f"was ended by {signal.Signals(-code).name}"
         said.append((guilt, f"side {side.name}, rank {rank}: {last}"))

@@ -234,14 +234,14 @@ std::optional<double> largest_by_luck(const Comparison& comparison,
     for (const MeasuredRun& run : comparison.base) {
       if (const BenchmarkRun* one = find_benchmark(run, row.benchmark)) here.push_back(one);
     }
-    std::map<std::string, std::vector<double>> by_commit;
+    std::map<std::pair<std::string, std::string>, std::vector<double>> by_build;
     for (const MeasuredRun& run : history) {
       const BenchmarkRun* one = find_benchmark(run, row.benchmark);
       if (one == nullptr || run.commit.empty() || !run.unusable.empty() || !measured(one)) continue;
       if (*one->p50_ns <= 0 || !differing_conditions(here, {one}).empty()) continue;
-      by_commit[run.commit].push_back(std::log(*one->p50_ns));
+      by_build[{run.commit, run.library}].push_back(std::log(*one->p50_ns));
     }
-    for (const auto& [commit, all] : by_commit) {
+    for (const auto& [build, all] : by_build) {
       if (static_cast<std::int64_t>(all.size()) < kLeastHistory) continue;
       const auto ends = std::ranges::minmax(all);
       largest = std::max(largest.value_or(0), ends.max - ends.min);
@@ -406,6 +406,35 @@ void line_up(Comparison& comparison) {
       "taken as one, and changes are found later than in runs launched in turn");
 }
 
+/// Throws Error where run i of one side took turns with another run than run i of the other.
+void require_pairs(Comparison& comparison) {
+  const std::vector<MeasuredRun>& base = comparison.base;
+  const std::vector<MeasuredRun>& fresh = comparison.fresh;
+  if (base.size() != fresh.size()) {
+    throw Error("base has " + std::to_string(base.size()) + " runs and new " +
+                    std::to_string(fresh.size()) + ", which cannot be pairs",
+                "give run i of one side as the partner of run i of the other");
+  }
+  bool named = true;
+  for (std::size_t i = 0; i < base.size(); ++i) {
+    if (base[i].pair != fresh[i].pair) {
+      const auto name = [](const MeasuredRun& run) {
+        return run.pair.empty() ? std::string("no pair") : "pair " + run.pair;
+      };
+      throw Error("is of " + name(base[i]) + ", and its partner " + fresh[i].path.string() +
+                      " is of " + name(fresh[i]),
+                  "give the two run folders of a pair at the same place of both sides",
+                  {.file = base[i].path.string()});
+    }
+    named = named && !base[i].pair.empty();
+  }
+  if (!named) {
+    comparison.notes.emplace_back(
+        "not every run names the pair it is of: that run i of one side took turns with run i of "
+        "the other is taken on trust");
+  }
+}
+
 }  // namespace
 
 std::string verdict_name(Verdict verdict) {
@@ -454,15 +483,11 @@ std::int64_t Comparison::compared() const {
 
 Comparison compare(std::vector<MeasuredRun> base, std::vector<MeasuredRun> fresh,
                    const CompareOptions& options, const std::vector<MeasuredRun>& history) {
-  if (options.paired && base.size() != fresh.size()) {
-    throw Error("base has " + std::to_string(base.size()) + " runs and new " +
-                    std::to_string(fresh.size()) + ", which cannot be pairs",
-                "give run i of one side as the partner of run i of the other");
-  }
   Comparison comparison;
   comparison.options = options;
   comparison.base = std::move(base);
   comparison.fresh = std::move(fresh);
+  if (options.paired) require_pairs(comparison);
   leave_out_unusable(comparison);
   if (!options.paired) line_up(comparison);
   std::vector<std::string> names;

@@ -95,7 +95,8 @@ struct Comparison {
 };
 
 /// Runs that are unusable are left out, with a note; in pairs with their partner. Throws Error
-/// where `paired` and the sides have different numbers of runs.
+/// where `paired` and the sides have different numbers of runs, or runs of different pairs face
+/// each other.
 ///
 /// `history` holds runs of any commits. Runs of one commit in the conditions of the comparison are
 /// equal builds, kLeastHistory of them at least; what differs between any two of them, in any

@@ -107,6 +107,27 @@ std::string what_stopped_it(const nlohmann::json& manifest) {
   return text;
 }
 
+/// The bitsandbytes that a run on PyTorch used: its version and the start of what identifies its
+/// files.
+std::string library_of(const nlohmann::json& manifest) {
+  const auto packages = manifest.find("packages");
+  if (packages == manifest.end() || !packages->is_object()) return {};
+  const auto library = packages->find("bitsandbytes");
+  if (library == packages->end() || !library->is_object()) return {};
+  std::string text = "bitsandbytes " + text_of(*library, "version");
+  for (const char* key : {"files_sha256", "commit", "wheel_files_sha256"}) {
+    const std::string files = text_of(*library, key);
+    if (!files.empty()) return text + " (" + files.substr(0, 8) + ")";
+  }
+  return text;
+}
+
+/// The pair of turns that a run is one side of.
+std::string pair_of(const nlohmann::json& manifest) {
+  const auto turns = manifest.find("turns");
+  return turns != manifest.end() && turns->is_object() ? text_of(*turns, "pair") : std::string();
+}
+
 /// Why a folder may not be compared; empty where it may.
 std::string unusable(const fs::path& folder, const nlohmann::json& manifest) {
   const std::string status = text_of(manifest, "status");
@@ -296,6 +317,8 @@ MeasuredRun read_folder(const fs::path& path) {
   run.path = path;
   run.commit = text_of(manifest, "commit");
   if (text_of(manifest, "dirty") == "true") run.commit += "-dirty";
+  run.library = library_of(manifest);
+  run.pair = pair_of(manifest);
   run.started = text_of(manifest, "created_utc");
   run.unusable = unusable(path, manifest);
   if (!run.unusable.empty()) return run;

@@ -106,7 +106,9 @@ std::string summary(const Comparison& comparison) {
 
 std::string side_text(const std::vector<MeasuredRun>& runs) {
   std::set<std::string> commits;
+  std::set<std::string> libraries;
   for (const MeasuredRun& run : runs) {
+    if (!run.library.empty()) libraries.insert(run.library);
     if (run.commit.empty()) continue;
     const bool dirty = run.commit.ends_with("-dirty");
     commits.insert(run.commit.substr(0, 12) + (dirty ? "-dirty" : ""));
@@ -114,6 +116,9 @@ std::string side_text(const std::vector<MeasuredRun>& runs) {
   std::string text = fmt::format("{} run{}", runs.size(), runs.size() == 1 ? "" : "s");
   for (const std::string& commit : commits) {
     text += (commit == *commits.begin() ? " of " : ", ") + cell(commit);
+  }
+  for (const std::string& library : libraries) {
+    text += (library == *libraries.begin() ? " with " : ", ") + cell(library);
   }
   return text;
 }
@@ -231,6 +236,7 @@ std::string comparison_json(const Comparison& comparison) {
     Json list = Json::array();
     for (const MeasuredRun& run : runs) {
       list.push_back({{"path", run.path.string()}, {"commit", run.commit}});
+      if (!run.library.empty()) list.back()["library"] = run.library;
     }
     return list;
   };

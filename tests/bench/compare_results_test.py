@@ -150,6 +150,45 @@ def test_pairs_see_what_the_machine_does_to_both(tmp_path: Path) -> None:
     assert row_of("--paired", *base, "--", *new, code=1)["verdict"] == "slower"
 
 
+def in_pairs(folders: list[Path], names: list[str | None]) -> list[Path]:
+    """The folders, each as one side of the pair of that name."""
+    for folder, name in zip(folders, names, strict=True):
+        manifest = json.loads((folder / "manifest.json").read_text())
+        turns = {"turns": {"pair": name, "order": "first"}} if name else {}
+        (folder / "manifest.json").write_text(json.dumps({**manifest, **turns}))
+    return folders
+
+
+def test_only_the_two_runs_of_one_pair_are_compared_as_a_pair(tmp_path: Path) -> None:
+    base = in_pairs(side(tmp_path / "a", [40, 41]), ["one", "two"])
+    new = in_pairs(side(tmp_path / "b", [40, 41]), ["one", "two"])
+    assert "taken on trust" not in compare("--paired", *base, "--", *new)[0]
+    _, error = compare("--paired", *base, "--", *reversed(new), code=2)
+    assert f"{base[0]}: is of pair one, and its partner {new[1]} is of pair two" in error
+    # Without pairs, any run may be compared with any.
+    compare(*base, "--", *reversed(new))
+    unnamed = side(tmp_path / "c", [40, 41])
+    _, error = compare("--paired", *base, "--", *unnamed, code=2)
+    assert f"its partner {unnamed[0]} is of no pair" in error
+    assert (
+        "taken on trust" in compare("--paired", *unnamed, "--", *side(tmp_path / "d", [40, 41]))[0]
+    )
+
+
+def test_what_bitsandbytes_was_measured_is_in_the_heading(tmp_path: Path) -> None:
+    base, new = side(tmp_path / "a", [40, 41])
+    for folder, package in (
+        (base, {"version": "0.50.2", "wheel_files_sha256": 8 * "abcd0123"}),
+        (new, {"version": "0.51.0", "commit": "0123456789abcdef"}),
+    ):
+        manifest = json.loads((folder / "manifest.json").read_text())
+        packages = {"packages": {"bitsandbytes": package}}
+        (folder / "manifest.json").write_text(json.dumps({**manifest, **packages}))
+    out, _ = compare(base, new)
+    assert "with bitsandbytes 0.51.0 (01234567) against base" in out
+    assert out.splitlines()[0].endswith("with bitsandbytes 0.50.2 (abcd0123)")
+
+
 def test_pairs_need_partners(tmp_path: Path) -> None:
     base = side(tmp_path / "a", [40, 41])
     new = side(tmp_path / "b", [40])

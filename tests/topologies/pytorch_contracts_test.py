@@ -25,6 +25,7 @@ from topologies.pytorch.programs import binaries
 from topologies.pytorch.ranks import Job
 from topologies.pytorch.sharded_model import Sharding, set_gradients, sharded_model
 from topologies.pytorch.step_contracts import RankContracts, StepRecording, Tracing
+from topologies.pytorch.turns import Turns
 
 # 8-bit state; FP32 state; nothing on the last rank; rows that two ranks do not share evenly.
 SHAPES = {"large.weight": [67, 129], "small.weight": [17, 64], "small.bias": [1]}
@@ -99,7 +100,7 @@ def _run(folder: str, model: str) -> dict[str, Any]:
     asked["gathers"] = case("AdamW8bit", "gathers", FSDP2)
     asked["steps twice"] = case("AdamW8bit", "steps twice", FSDP2)
     for name, one in asked.items():
-        result = measure(job, description(), one, settings)
+        result = measure(job, description(), one, settings, Turns(job, None))
         found[name] = {
             "failure": result.failure,
             "wrong": result.is_wrong,

@@ -18,6 +18,7 @@ from topologies.pytorch.case import CLASSES, Case
 from topologies.pytorch.measure import Settings, first_steps, make_optimizer, measure
 from topologies.pytorch.ranks import Job
 from topologies.pytorch.sharded_model import Sharding, local, set_gradients, sharded_model
+from topologies.pytorch.turns import Turns
 from topologies.pytorch.wrapping_fixture import largest_difference, updates
 
 SETTINGS = Settings(steps=5, warmup_steps=0, seconds=5.0, threads=1)
@@ -116,7 +117,8 @@ def test_the_stock_step_on_dtensors_fails_at_the_first_parameter_with_its_state_
 
 
 def measured(asked: Case, shapes: list[tuple[str, int, int]]) -> dict[str, Any]:
-    result = measure(job(), description(*shapes), asked, SETTINGS)
+    here = job()
+    result = measure(here, description(*shapes), asked, SETTINGS, Turns(here, None))
     return {
         "failure": result.failure,
         "finding": result.is_finding,

@@ -29,6 +29,7 @@ from topologies.pytorch.step_contracts import (
     Tracing,
 )
 from topologies.pytorch.step_timing import Samples, affordable_steps, timed_steps
+from topologies.pytorch.turns import Turns
 
 LEAST_STEPS = 5
 
@@ -62,10 +63,14 @@ class CaseResult:
         return is_broken and self.case.adapter != "none"
 
 
-def measure(job: Job, description: dict[str, Any], case: Case, settings: Settings) -> CaseResult:
-    """One case. Collective. Raises RanksFailed where it cannot be built."""
+def measure(
+    job: Job, description: dict[str, Any], case: Case, settings: Settings, turns: Turns
+) -> CaseResult:
+    """One case. Collective. Raises RanksFailed where it cannot be built. The last turn is left to
+    be ended, so that what is written of the case lies in it."""
     result = CaseResult(case)
-    recording = _measure(job, description, case, settings, result)
+    turns.begin()
+    recording = _measure(job, description, case, settings, turns, result)
     gc.collect()  # FSDP's modules are cycles: they must not count in the next case's peak
     if recording:  # plain tensors take the memory of the sharded ones
         result.contracts = recording.judge(_numel_of(description))
@@ -73,7 +78,12 @@ def measure(job: Job, description: dict[str, Any], case: Case, settings: Setting
 
 
 def _measure(
-    job: Job, description: dict[str, Any], case: Case, settings: Settings, result: CaseResult
+    job: Job,
+    description: dict[str, Any],
+    case: Case,
+    settings: Settings,
+    turns: Turns,
+    result: CaseResult,
 ) -> StepRecording | None:
     """Fills `result` but for its contracts; returns the recorded steps, if any."""
     model = together(lambda: sharded_model(description, case.sharding, DTYPES[case.dtype], job))
@@ -86,16 +96,20 @@ def _measure(
     elif case.subject in ("bitsandbytes", "torch"):
         checked = _checked(model, case, optimizer)
         result.checked, result.failure = checked
-    if not result.failure:
+    if result.failure:
+        turns.let_pass(turns.agree_on_steps(None))
+    else:
         reset_peak_resident()
         more = max(settings.warmup_steps - STEPS - 1, 0)
         for _ in range(more):
             optimizer.step()
-        steps = affordable_steps(
+        affordable = affordable_steps(
             optimizer.step, settings.steps, LEAST_STEPS, settings.seconds, job.device
         )
-        result.warmup_steps = STEPS + more + 1
-        result.samples = timed_steps(optimizer.step, steps, job.device)
+        steps = turns.agree_on_steps(affordable)
+        result.warmup_steps = STEPS + more + 1 + turns.dropped(steps)
+        before = turns.around(optimizer.step)
+        result.samples = timed_steps(optimizer.step, steps, job.device, before)
     result.ranks = gather(_figures(job, model, case, optimizer, bool(result.failure), settings))
     if not settings.tracing.steps or result.failure or case.subject not in SUBJECTS:
         return None

@@ -27,6 +27,7 @@ from results.run_writer import RunWriter
 from topologies.pytorch.beside import Beside, beside
 from topologies.pytorch.case import CLASSES, Case, default_adapter
 from topologies.pytorch.measure import CaseResult, Settings, measure
+from topologies.pytorch.memory_guard import require_memory
 from topologies.pytorch.options import parse
 from topologies.pytorch.programs import run_program
 from topologies.pytorch.rank_program import end_rank, run_rank
@@ -42,6 +43,7 @@ from topologies.pytorch.ranks import (
 from topologies.pytorch.sharded_model import Sharding
 from topologies.pytorch.step_contracts import Tracing
 from topologies.pytorch.step_rows import table_header, table_row, write_contracts, write_rows
+from topologies.pytorch.turns import Turns
 from topologies.pytorch.versions import versions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,8 +67,28 @@ def cases_of(options: Any) -> list[Case]:
     return cases
 
 
+def measured(options: Any, cases: list[Case], model: dict[str, Any], job: Job) -> list[str]:
+    """What must be equal on two sides that take turns, a line a fact: as many turns, and the same
+    work in each."""
+    # The number is that of the order in which turns are begun and ended.
+    return [
+        "pytorch-turns=1",
+        f"model={model['name']} {model['numel']}",
+        *(f"case={case.benchmark_name(model['name'])}" for case in cases),
+        f"world-size={job.world_size}",
+        f"steps={options.steps}",
+        f"turn-steps={options.turns.steps}",
+        f"turn-dropped={options.turns.dropped}",
+    ]
+
+
 def run_measurements(
-    job: Job, options: Any, cases: list[Case], plan: Beside | None, description: dict[str, Any]
+    job: Job,
+    options: Any,
+    cases: list[Case],
+    plan: Beside | None,
+    description: dict[str, Any],
+    turns: Turns,
 ) -> list[CaseResult]:
     """All cases, in order; rank 0 prints and writes."""
     model = description["model"]
@@ -104,6 +126,13 @@ def run_measurements(
                 "skipped_tensors": model["skipped"],
             },
         }
+        if turns.options:
+            manifest["turns"] = {
+                "pair": turns.pair,
+                "order": "first" if turns.options.first else "second",
+                "timed_steps": turns.options.steps,
+                "dropped_steps": turns.options.dropped,
+            }
         return RunWriter.create(out, manifest)
 
     folder = together(create)
@@ -127,7 +156,7 @@ def run_measurements(
     fp32_adamw = dict(plan.fp32_adamw) if plan else {}
     results = []
     for case in cases:
-        result = measure(job, model, case, settings)
+        result = measure(job, model, case, settings, turns)
         key = (case.sharding.topology, case.dtype)
         if case.optimizer_class == CLASSES["AdamW"][0] and case.dtype == "fp32":
             measured = {one["rank"]: one.get("state_bytes") for one in result.ranks}
@@ -143,6 +172,7 @@ def run_measurements(
             print(table_row(result, base), flush=True)
 
         together(record)
+        turns.end()
 
     def finish() -> None:
         if folder is None:
@@ -154,7 +184,9 @@ def run_measurements(
                 print("\n".join(["", *contract_table(cases)]))
         print(folder.finish(), flush=True)
 
+    turns.begin()
     together(finish)
+    turns.finish()
     return results
 
 
@@ -186,7 +218,13 @@ def run(arguments: list[str]) -> int:
     )
     if len(set(gather(tuple(arguments)))) > 1:
         raise RanksFailed("the ranks were given different options")
-    results = run_measurements(job, options, cases, plan, description)
+    turns = Turns(job, options.turns)
+    if options.turns:
+        turns.meet(measured(options, cases, description["model"], job))
+    require_memory(job, description["model"], cases, sides=2 if turns.taken else 1)
+    # Both sides have looked at the free memory before either takes of it.
+    turns.synchronize()
+    results = run_measurements(job, options, cases, plan, description, turns)
     return CHECK_FAILED if any(result.is_wrong for result in results) else FINE
 
 

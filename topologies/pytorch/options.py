@@ -13,6 +13,7 @@ from topologies.pytorch.adapters import ADAPTERS
 from topologies.pytorch.case import CLASSES, DTYPES
 from topologies.pytorch.ranks import CannotRun
 from topologies.pytorch.sharded_model import WRAPPINGS
+from topologies.pytorch.turns import TurnOptions
 
 DESCRIPTION = """\
 Measures optimizer.step() of PyTorch FSDP with a real optimizer, as build/bin/optimizer_step
@@ -97,9 +98,24 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="the cases of this run folder, measured on PyTorch FSDP into RUN.pytorch; prints rows"
         " alone, which go below that run's",
     )
+    add(
+        "--baton",
+        metavar="SOCKET",
+        help="take turns with another environment on this host: the socket through which they"
+        " speak (bench/compare_commits --subject-a ... does it all)",
+    )
+    add("--turn", choices=("first", "second"), help="first (makes the socket; default) or second")
+    add("--turn-steps", type=whole(1), help="timed steps in a turn (default 10)")
+    add(
+        "--turn-dropped",
+        type=whole(0),
+        help="steps before them in every turn, as warm-up (default 2)",
+    )
+    add("--baton-timeout", type=seconds, help="seconds to wait for the other one (default 300)")
     add("--version", action="store_true", help="print version and commit")
     options = parser.parse_args(arguments)
     _require_consistent(options)
+    options.turns = _turns(options)
     options.model = options.model or ("tiny" if options.quick else "gpt2")
     options.steps = options.steps or (20 if options.quick else 100)
     options.warmup = 3 if options.warmup is None else options.warmup
@@ -125,10 +141,29 @@ def _require_consistent(options: argparse.Namespace) -> None:
     if options.optimizer_class:
         refuse(options.optimizer, "give --optimizer or --optimizer-class, not both")
         refuse(":" not in options.optimizer_class, "--optimizer-class takes module:Class")
+    if options.baton is None:
+        for name in ("turn", "turn_steps", "turn_dropped", "baton_timeout"):
+            option = f"--{name.replace('_', '-')}"
+            refuse(getattr(options, name) is not None, f"{option} is given without --baton")
+    else:
+        refuse(options.beside, "--baton does not go with --beside; give the cases themselves")
+        refuse(not options.baton, "--baton is empty; give the path of a socket")
     if options.beside:
         for name in ("model", "optimizer", "optimizer_class", "adapter", "out"):
             given = getattr(options, name)
             refuse(given, f"--{name.replace('_', '-')} comes from --beside; leave one of them out")
+
+
+def _turns(options: argparse.Namespace) -> TurnOptions | None:
+    if options.baton is None:
+        return None
+    return TurnOptions(
+        socket=options.baton,
+        first=options.turn != "second",
+        steps=options.turn_steps or 10,
+        dropped=2 if options.turn_dropped is None else options.turn_dropped,
+        timeout_s=300.0 if options.baton_timeout is None else options.baton_timeout,
+    )
 
 
 def listed(option: str, allowed: Any):

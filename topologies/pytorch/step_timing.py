@@ -24,13 +24,19 @@ class Samples:
     start_ns: list[int]  # on rank 0, since the first timed step
 
 
-def timed_steps(step: Callable[[], None], count: int, device: torch.device) -> Samples:
-    """`count` timed calls of `step`. Collective."""
+def timed_steps(
+    step: Callable[[], None],
+    count: int,
+    device: torch.device,
+    before: Callable[[int], None] = lambda _: None,
+) -> Samples:
+    """`count` timed calls of `step`, `before(i)` before that of number i. Collective."""
     starts, durations = [], []
     gc.collect()
     gc.disable()  # a collection inside one rank's sample would be the sample
     try:
-        for _ in range(count):
+        for i in range(count):
+            before(i)
             dist.barrier()
             _synchronize(device)
             begin = time.perf_counter_ns()

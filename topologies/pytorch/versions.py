@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
+from pathlib import Path
 from typing import Any
 
 import torch
+
+from topologies.pytorch.package_files import find_package
 
 
 def versions() -> dict[str, Any]:
@@ -22,11 +25,20 @@ def versions() -> dict[str, Any]:
 
 def package(name: str) -> dict[str, str] | None:
     """Version; the commit where it was installed from a repository; and the SHA-256 of the wheel's
-    RECORD, which lists the hash of every file of the wheel."""
+    RECORD, which lists the hash of every file of the wheel. Of a package that was put before the
+    installed one on the path: version, and SHA-256 of its files."""
+    files = find_package(name)
+    if files is None:
+        return None
     try:
         distribution = importlib.metadata.distribution(name)
     except importlib.metadata.PackageNotFoundError:
-        return None
+        distribution = None
+    if (
+        not distribution
+        or Path(str(distribution.locate_file(name))).resolve() != files.folder.resolve()
+    ):
+        return {"version": files.version, "files_sha256": files.sha256()}
     found = {"version": distribution.version}
     record = distribution.read_text("RECORD")
     if record:
