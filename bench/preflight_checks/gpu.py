@@ -9,6 +9,7 @@ import csv
 import io
 import re
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.preflight_checks.finding import Finding, mebibytes, ok, stop, warning
@@ -65,21 +66,32 @@ class Gpu:
 
 
 def query() -> list[Gpu] | None:
-    """The GPUs of this node; nothing where there is no nvidia-smi or it fails."""
-    command = ["nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"]
-    try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return parse(said.stdout) if said.returncode == 0 else None
+    """The GPUs of this node; nothing where there is no nvidia-smi or it fails. A field that this
+    driver does not know, as they get other names over the years, is left empty."""
+    known = list(FIELDS)
+    while known:
+        command = ["nvidia-smi", f"--query-gpu={','.join(known)}", "--format=csv,noheader,nounits"]
+        try:
+            said = subprocess.run(
+                command, capture_output=True, text=True, timeout=SECONDS, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        if said.returncode == 0:
+            return parse(said.stdout, known)
+        unknown = re.search(r'Field "([^"]+)" is not a valid field', said.stdout + said.stderr)
+        if not unknown or unknown[1] not in known:
+            return None
+        known.remove(unknown[1])
+    return None
 
 
-def parse(text: str) -> list[Gpu]:
+def parse(text: str, fields: Sequence[str] = FIELDS) -> list[Gpu]:
     gpus = []
     for row in csv.reader(io.StringIO(text), skipinitialspace=True):
-        if len(row) == len(FIELDS):
+        if len(row) == len(fields):
             cells = ["" if "N/A" in cell or "Not Supported" in cell else cell for cell in row]
-            gpus.append(Gpu(dict(zip(FIELDS, cells, strict=True))))
+            gpus.append(Gpu(dict.fromkeys(FIELDS, "") | dict(zip(fields, cells, strict=True))))
     return gpus
 
 
@@ -100,15 +112,27 @@ def check(gpus: list[Gpu] | None, ranks: int, capability: str | None) -> list[Fi
 
 def _one(gpu: Gpu, capability: str | None) -> list[Finding]:
     findings = [_capability(gpu, capability), _driver(gpu), _idle(gpu), _clocks(gpu)]
-    if gpu["mig.mode.current"] == "Enabled":
-        advice = "a slice is no GPU: its figures compare with nothing else"
-        findings.append(warning("mig", f"{gpu.label} is in MIG mode", advice))
-    if gpu["persistence_mode"] == "Disabled":
-        advice = "the first step pays for waking it: nvidia-smi -pm 1, or more warm-up"
-        findings.append(warning("persistence", f"{gpu.label} is not kept awake", advice))
+    findings += [_mig(gpu), _persistence(gpu)]
     if gpu.number("ecc.errors.uncorrected.volatile.total"):
         findings.append(stop("memory errors", f"{gpu.label} has uncorrected ones", "another node"))
     return findings
+
+
+def _mig(gpu: Gpu) -> Finding:
+    if gpu["mig.mode.current"] == "Enabled":
+        advice = "a slice is no GPU: its figures compare with nothing else"
+        return warning("mig", f"{gpu.label} is in MIG mode", advice)
+    return ok("mig", f"{gpu.label}: {gpu['mig.mode.current'].lower() or 'not there'}")
+
+
+def _persistence(gpu: Gpu) -> Finding:
+    mode = gpu["persistence_mode"]
+    if mode == "Disabled":
+        advice = "the first step pays for waking it: nvidia-smi -pm 1, or more warm-up"
+        return warning("persistence", f"{gpu.label} is not kept awake", advice)
+    if not mode:
+        return warning("persistence", f"{gpu.label}: unknown", "nvidia-smi -q shows it")
+    return ok("persistence", f"{gpu.label}: {mode.lower()}")
 
 
 def _capability(gpu: Gpu, wanted: str | None) -> Finding:

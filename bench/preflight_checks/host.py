@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bench.checkout import head_commit
@@ -17,6 +17,7 @@ DISK_STOP = 200 << 20
 DISK_WARNING = 2 << 30
 # Packages that decide figures, by their names on PyPI.
 PACKAGES = ("torch", "bitsandbytes")
+CUDA_PACKAGES = ("nvidia-nccl-cu13", "nvidia-cuda-runtime")
 # Programs that hold the GPU's profiling interface, of which there is one user at a time.
 PROFILERS = ("nv-hostengine", "dcgm-exporter", "nsys", "ncu", "nvprof", "rocprof")
 INJECTIONS = ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
@@ -44,9 +45,10 @@ def build(binaries: Path, root: Path) -> Finding:
     return ok("build", version)
 
 
-def packages(site_packages: Path, pins: dict[str, str]) -> list[Finding]:
+def packages(site_packages: Path, pins: dict[str, str], names: Sequence[str]) -> list[Finding]:
+    """A line for each of `names`; one that nothing pins is right in every version."""
     findings = []
-    for name in PACKAGES:
+    for name in names:
         folders = list(site_packages.glob(f"{name.replace('-', '_')}-*.dist-info"))
         have = folders[0].name.removesuffix(".dist-info").partition("-")[2] if folders else ""
         want = pins.get(name, "")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 import time
+from pathlib import Path
 
 from bench.preflight_checks.finding import Finding, ok, stop
 
@@ -27,8 +27,9 @@ dist.destroy_process_group()
 """
 
 
-def check(device: str, ranks: int) -> Finding:
-    """An all-reduce of 1 MiB over `ranks` processes of this node."""
+def check(device: str, ranks: int, python: Path) -> Finding:
+    """An all-reduce of 1 MiB over `ranks` processes of this node. `python`: the one that has
+    PyTorch, which need not be the one that runs this."""
     backend = "nccl" if device == "cuda" else "gloo"
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -40,7 +41,7 @@ def check(device: str, ranks: int) -> Finding:
         kept["GLOO_SOCKET_IFNAME"] = "lo"
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", RANK, backend, device],
+            [python, "-c", RANK, backend, device],
             env=kept | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

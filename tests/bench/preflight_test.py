@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -63,6 +64,8 @@ def test_two_idle_gpus_of_the_promised_kind_are_ok():
     second = B300 | {"index": "1", "uuid": "GPU-2"}
     found = findings(B300, second, ranks=2, capability="10.3")
     assert {finding.level for finding in found} == {OK}
+    of_one = ["capability", "driver", "idle", "clocks", "mig", "persistence"]
+    assert [finding.check for finding in found] == ["gpus", *of_one, *of_one]
     assert "GPU-2" in found[0].found
 
 
@@ -108,6 +111,37 @@ def test_every_field_of_nvidia_smi_is_asked_for_once(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert gpu.query() == gpu.parse(words(B300))
     assert f"--query-gpu={','.join(gpu.FIELDS)}" in asked.read_text().splitlines()
+
+
+def test_a_field_that_the_driver_does_not_know_is_left_empty(tmp_path, monkeypatch):
+    old = "clocks_throttle_reasons.active"
+    row = ", ".join(value for name, value in B300.items() if name != old)
+    fake = tmp_path / "nvidia-smi"
+    fake.write_text(
+        f"""#!/bin/sh
+case $1 in
+  *{old}*) echo 'Field "{old}" is not a valid field to query.'; exit 2 ;;
+esac
+echo '{row}'
+"""
+    )
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (found,) = gpu.query()
+    assert found.fields == B300 | {old: ""}
+
+
+def test_the_python_that_starts_the_preflight_needs_no_pytorch(tmp_path):
+    """As documented: bench/preflight, by the system's Python."""
+    python = shutil.which("python3", path="/usr/bin:/bin")
+    if python is None:
+        pytest.skip("no Python beside that of .venv")
+    words = [python, *PREFLIGHT[1:], "--ranks", "1", "--out", tmp_path]
+    ended = subprocess.run(
+        [str(word) for word in words], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "ok      loopback" in ended.stdout
 
 
 def test_a_driver_that_does_not_answer_is_no_gpu(tmp_path, monkeypatch):
@@ -173,11 +207,12 @@ def test_only_a_release_build_may_be_measured(tmp_path, version, level):
 
 def test_packages_that_differ_from_the_pins_are_told(tmp_path):
     (tmp_path / "torch-2.12.0+cpu.dist-info").mkdir()
-    torch, bitsandbytes = host.packages(tmp_path, {"torch": "2.13.0", "bitsandbytes": "0.50.2"})
+    pins = {"torch": "2.13.0", "bitsandbytes": "0.50.2"}
+    torch, bitsandbytes = host.packages(tmp_path, pins, host.PACKAGES)
     assert (torch.level, bitsandbytes.level) == (WARNING, STOP)
     assert "2.12.0+cpu, the project pins 2.13.0" in torch.found
     pins = host.pinned(ROOT / "pyproject.toml")
-    assert {"torch", "bitsandbytes"} <= pins.keys()
+    assert {*host.PACKAGES, *host.CUDA_PACKAGES} <= pins.keys()
 
 
 def test_a_step_that_does_not_fit_is_a_stop():
@@ -191,7 +226,7 @@ def test_a_step_that_does_not_fit_is_a_stop():
 
 def test_ranks_that_cannot_add_up_are_a_stop_with_the_reason(monkeypatch):
     monkeypatch.setattr(loopback, "RANK", "import sys\nsys.exit('no such interface')\n")
-    found = loopback.check("cpu", 2)
+    found = loopback.check("cpu", 2, Path(sys.executable))
     assert found.level == STOP
     assert "no such interface" in found.found
 
