@@ -1,16 +1,43 @@
 #include "bench/recorded_steps.h"
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "bench/expected_steps.h"
+#include "bench/group_ranges.h"
 #include "topologies/step_layout.h"
 #include "tracer/capture.h"
 #include "tracer/range.h"
 #include "tracer/record_function_source.h"
 
 namespace stepscope::bench {
+namespace {
+
+tracer::Trace record(const RecordedCase& recorded, const std::string& what, std::int64_t steps,
+                     const std::function<void(std::int64_t)>& step) {
+  std::vector<std::unique_ptr<tracer::CaptureSource>> sources;
+  sources.push_back(tracer::make_record_function_source());
+  tracer::Capture capture({.rank = recorded.communicator.rank(),
+                           .world_size = recorded.communicator.world_size(),
+                           .host_buffer_bytes = recorded.buffer_bytes},
+                          std::move(sources));
+  capture.start();
+  {
+    const tracer::Range model("model " + recorded.model.name);
+    const tracer::Range benchmark_case("case " + what);
+    for (std::int64_t i = 0; i < steps; ++i) {
+      const tracer::Range range("step " + std::to_string(i));
+      step(i);
+    }
+  }
+  return capture.stop();
+}
+
+}  // namespace
+
 tracer::ExpectedPlan expected_plan(const RecordedCase& recorded) {
   const topologies::StepConfig& config = recorded.config;
   const std::int64_t rank = recorded.communicator.rank();
@@ -32,22 +59,7 @@ tracer::ExpectedPlan expected_plan(const RecordedCase& recorded) {
 
 tracer::Trace record_steps(const RecordedCase& recorded, std::int64_t steps,
                            const std::function<void(std::int64_t)>& step) {
-  std::vector<std::unique_ptr<tracer::CaptureSource>> sources;
-  sources.push_back(tracer::make_record_function_source());
-  tracer::Capture capture({.rank = recorded.communicator.rank(),
-                           .world_size = recorded.communicator.world_size(),
-                           .host_buffer_bytes = recorded.buffer_bytes},
-                          std::move(sources));
-  capture.start();
-  {
-    const tracer::Range model("model " + recorded.model.name);
-    const tracer::Range benchmark_case("case " + recorded.benchmark);
-    for (std::int64_t i = 0; i < steps; ++i) {
-      const tracer::Range range("step " + std::to_string(i));
-      step(i);
-    }
-  }
-  return capture.stop();
+  return record(recorded, recorded.benchmark, steps, step);
 }
 
 tracer::Trace record_plain_step(const RecordedCase& recorded, const tracer::ExpectedRank& expected,
@@ -59,14 +71,16 @@ tracer::Trace record_plain_step(const RecordedCase& recorded, const tracer::Expe
                                 .dtype = recorded.config.dtype});
   }
   std::unique_ptr<topologies::ShardedOptimizer> optimizer;
+  std::optional<GroupRanges> groups;
   if (!model.parameters.empty()) {
     topologies::StepConfig config = recorded.config;
     config.state_policy = topologies::StatePolicy::local;
     const auto plan = topologies::ShardPlan::make(model, topologies::Topology::single, 1);
     optimizer = topologies::make_sharded_optimizer(model, plan, config, recorded.threads, alone);
     optimizer->restart();
+    groups.emplace(*optimizer, config);
   }
-  return record_steps(recorded, 1, [&](std::int64_t) {
+  return record(recorded, recorded.benchmark + " on plain tensors", 1, [&](std::int64_t) {
     const tracer::Range phase("phase optimizer");
     if (optimizer != nullptr) optimizer->step();
     recorded.runtime.synchronize();

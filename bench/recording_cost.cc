@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/group_ranges.h"
 #include "bench/option_values.h"
 #include "bench/recorded_steps.h"
 #include "bench/step_samples.h"
@@ -156,6 +157,7 @@ int run(int argc, char** argv) {
     });
     constexpr int kWarmUp = 4;
     for (int i = 0; i < kWarmUp; ++i) sharded->step();
+    const GroupRanges groups(*sharded, config);
     const Cost cost = measure(recorded, *sharded, options->pairs);
     if (communicator->rank() != 0) continue;
     const std::string name = std::string(topologies::subject_name(config.subject)) + "/" +

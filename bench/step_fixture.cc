@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
+#include "bench/group_ranges.h"
 #include "bench/resident_memory.h"
 #include "bench/result_rows.h"
 #include "bench/step_trace.h"
@@ -56,6 +59,7 @@ class StepFixture {
       for (std::int64_t i = 0; i < session_.options.warmup_steps; ++i) optimizer_->step();
       session_.runtime.synchronize();
     });
+    groups_.emplace(*optimizer_, step_case_.config);  // of the steps that have ranges
     return true;
   }
 
@@ -63,6 +67,9 @@ class StepFixture {
   double Step() {
     if (session_.turns.taken() && timed_ % session_.options.turns.steps == 0) begin_turn();
     session_.communicator.barrier();
+    // For a profiler's view: opened before the clock starts.
+    const tracer::Range step("step " + std::to_string(timed_));
+    const tracer::Range phase("phase optimizer");
     timer_.start();
     optimizer_->step();
     session_.runtime.synchronize();
@@ -83,12 +90,17 @@ class StepFixture {
     result_.contracts.repetition = result_.repetition;
     if (result_.failure.empty() && session_.options.trace_steps > 0) trace();
     // Still in this build's turn: freeing large tensors takes time.
-    optimizer_.reset();
+    release();
     session_.completed.push_back(std::move(result_));
     return session_.completed.back();
   }
 
  private:
+  void release() {
+    groups_.reset();
+    optimizer_.reset();
+  }
+
   /// The turn in which the case was set up has ended before the first timed step.
   void begin_turn() {
     if (timed_ > 0) session_.turns.end();
@@ -118,7 +130,7 @@ class StepFixture {
                                     optimizer_->step();
                                     session_.runtime.synchronize();
                                   },
-                              .release = [this] { optimizer_.reset(); }});
+                              .release = [this] { release(); }});
   }
 
   void find_savings() {
@@ -143,6 +155,7 @@ class StepFixture {
   StepCase step_case_;
   ShardPlan plan_;
   std::unique_ptr<topologies::ShardedOptimizer> optimizer_;
+  std::optional<GroupRanges> groups_;
   CaseResult result_;
   StepTimer timer_;
   std::int64_t timed_ = 0;  ///< steps
@@ -182,6 +195,8 @@ void run_case(benchmark::State& state, StepSession& session, const StepCase& ste
   session.turns.end();
   if (!checked && session.turns.taken()) let_turns_pass(session);
   if (checked) {
+    const tracer::Range model("model " + session.model.name);
+    const tracer::Range benchmark_case("case " + step_case.benchmark_name(session.model.name));
     for ([[maybe_unused]] const auto _ : state) state.SetIterationTime(fixture.Step());
   }
   const CaseResult& result = fixture.TearDown();

@@ -5,11 +5,15 @@
 #include <cmath>
 #include <memory>
 #include <numeric>
+#include <optional>
+#include <string>
 
+#include "bench/group_ranges.h"
 #include "bench/resident_memory.h"
 #include "bench/step_trace.h"
 #include "bench/training_step.h"
 #include "topologies/state_file.h"
+#include "tracer/range.h"
 
 namespace stepscope::bench {
 namespace {
@@ -33,6 +37,7 @@ class Training {
       optimizer_ = topologies::make_sharded_optimizer(setting.network.model(), plan_, config_,
                                                       setting.threads, communicator);
     });
+    groups_.emplace(*optimizer_, config_);
     step_ =
         std::make_unique<TrainingStep>(setting.network, plan_, config_, *optimizer_, communicator);
     step_->start();
@@ -46,12 +51,16 @@ class Training {
     const std::int64_t first_timed = step + options.warmup_steps;
     const std::int64_t end = first_timed + options.steps;
     timer_.reserve(options.steps);
-    for (; step < end && result_.failure.empty(); ++step) {
-      if (step == first_timed) reset_peaks();
-      take(step, step >= first_timed);
-      const std::int64_t done = step + 1 - result_.resumed_after;
-      const bool due = options.save_every > 0 && done % options.save_every == 0;
-      if (!options.save.empty() && result_.failure.empty() && (due || step + 1 == end)) save();
+    {
+      const tracer::Range model("model " + setting_.network.model().name);
+      const tracer::Range benchmark_case("case " + result_.benchmark);
+      for (; step < end && result_.failure.empty(); ++step) {
+        if (step == first_timed) reset_peaks();
+        take(step, step >= first_timed);
+        const std::int64_t done = step + 1 - result_.resumed_after;
+        const bool due = options.save_every > 0 && done % options.save_every == 0;
+        if (!options.save.empty() && result_.failure.empty() && (due || step + 1 == end)) save();
+      }
     }
     finish();
     result_.contracts.benchmark = result_.benchmark;
@@ -66,13 +75,20 @@ class Training {
     return setting_.text.batch(step, stream, options.sequences);
   }
 
-  void take(std::int64_t step, bool timed) {
+  /// The rank's own loss.
+  float run_step(std::int64_t step, bool timed) {
     const TextBatch input = batch(step);
     setting_.communicator.barrier();
+    // For a profiler's view: opened before the clock starts.
+    const tracer::Range range((timed ? "step " : "warm-up ") + std::to_string(step));
     timer_.start();
     const float own = step_->run(input);
     if (timed) timer_.stop();
-    const double loss = mean_over_ranks(own);
+    return own;
+  }
+
+  void take(std::int64_t step, bool timed) {
+    const double loss = mean_over_ranks(run_step(step, timed));
     if (timed) result_.losses.push_back(loss);
     if (!std::isfinite(loss)) {
       result_.failure = "the loss of step " + std::to_string(step + 1) + " is not finite";
@@ -92,6 +108,7 @@ class Training {
     const auto step = [&](std::int64_t i) { step_->run(batch(first + i)); };
     const auto release = [this] {
       step_.reset();
+      groups_.reset();
       optimizer_.reset();
     };
     result_.contracts.ranks = trace_case(recorded, {.steps = setting_.options.trace_steps,
@@ -156,6 +173,7 @@ class Training {
   topologies::StepConfig config_;
   topologies::ShardPlan plan_;
   std::unique_ptr<topologies::ShardedOptimizer> optimizer_;
+  std::optional<GroupRanges> groups_;
   std::unique_ptr<TrainingStep> step_;
   StepTimer timer_;
   TrainResult result_;

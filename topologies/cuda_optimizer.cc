@@ -1,5 +1,7 @@
 #include "topologies/cuda_optimizer.h"
 
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
 #include <cuda_runtime_api.h>
 
 #include <memory>
@@ -9,7 +11,9 @@
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/cuda_step.h"
 #include "topologies/cut_block_exchange.h"
+#include "topologies/recorded_update.h"
 #include "topologies/shard_storage.h"
+#include "topologies/torch_types.h"
 
 namespace stepscope::topologies {
 namespace {
@@ -28,9 +32,7 @@ class NativeCudaOptimizer final : public ShardedOptimizer {
   void step() override {
     for (OwnedShard& shard : storage_.shards()) ++shard.tensors.step;
     if (cut_blocks_) cut_blocks_->before_step();
-    // libtorch works on the legacy default stream, and so do the kernels: their order needs no
-    // events.
-    step_->enqueue(/*stream=*/nullptr);
+    update();
     if (cut_blocks_) cut_blocks_->after_step();
   }
 
@@ -51,6 +53,14 @@ class NativeCudaOptimizer final : public ShardedOptimizer {
   MeasuredBytes measured_bytes() const override { return storage_.measured_bytes(); }
 
  private:
+  void update() {
+    const GroupScope group(listener());
+    const RecordedUpdate report(config_.optimizer, reported_);
+    // libtorch works on the legacy default stream, and so do the kernels: their order needs no
+    // events.
+    step_->enqueue(/*stream=*/nullptr);
+  }
+
   /// On the stream of the kernels and of NCCL.
   static void copy_on_device(void* destination, const void* source, std::size_t bytes) {
     STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDeviceToDevice,
@@ -61,9 +71,14 @@ class NativeCudaOptimizer final : public ShardedOptimizer {
   /// Uploads the table of tensors; the kernel counts the steps itself from then on.
   void prepare() {
     std::vector<kernels::ShardTensors> table;
+    reported_.clear();
     for (const OwnedShard& shard : storage_.shards()) {
       table.push_back(shard.tensors);
       table.back().step = shard.tensors.step + 1;
+      // Of what the table is made of, and not of what the storage holds: the n that is stepped.
+      reported_.emplace_back(
+          at::from_blob(shard.tensors.param, {shard.tensors.numel},
+                        at::TensorOptions(scalar_type(shard.tensors.dtype)).device(at::kCUDA)));
     }
     step_ = std::make_unique<kernels::cuda::CudaStep>(algorithm(config_.optimizer),
                                                       config_.hyperparameters, table, rank_);
@@ -74,6 +89,7 @@ class NativeCudaOptimizer final : public ShardedOptimizer {
   std::int64_t rank_;
   std::optional<CutBlockExchange> cut_blocks_;  ///< only where some border cuts a block
   std::unique_ptr<kernels::cuda::CudaStep> step_;
+  std::vector<c10::IValue> reported_;  ///< every tensor of the table
 };
 
 }  // namespace

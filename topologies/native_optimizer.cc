@@ -1,7 +1,6 @@
 #include "topologies/native_optimizer.h"
 
 #include <ATen/core/ivalue.h>
-#include <ATen/record_function.h>
 
 #include <cstring>
 #include <optional>
@@ -10,6 +9,7 @@
 #include "kernels/cpu_step.h"
 #include "kernels/thread_pool.h"
 #include "topologies/cut_block_exchange.h"
+#include "topologies/recorded_update.h"
 #include "topologies/shard_storage.h"
 
 namespace stepscope::topologies {
@@ -32,13 +32,7 @@ class NativeCpuOptimizer final : public ShardedOptimizer {
       table_[i].step = ++storage_.shards()[i].tensors.step;
     }
     if (cut_blocks_) cut_blocks_->before_step();
-    // For whoever records libtorch's operators: the n of every tensor that is stepped.
-    at::RecordFunction report(at::RecordScope::FUNCTION);
-    if (report.isActive() && !params_.empty()) {
-      report.before(step_name(config_.optimizer),
-                    c10::ArrayRef<const c10::IValue>(params_.data(), params_.size()));
-    }
-    kernels::step_cpu(pool_, algorithm(config_.optimizer), config_.hyperparameters, table_);
+    update();
     if (cut_blocks_) cut_blocks_->after_step();
   }
 
@@ -57,20 +51,14 @@ class NativeCpuOptimizer final : public ShardedOptimizer {
   MeasuredBytes measured_bytes() const override { return storage_.measured_bytes(); }
 
  private:
-  static void copy_on_host(void* destination, const void* source, std::size_t bytes) {
-    std::memcpy(destination, source, bytes);
+  void update() {
+    const GroupScope group(listener());
+    const RecordedUpdate report(config_.optimizer, params_);
+    kernels::step_cpu(pool_, algorithm(config_.optimizer), config_.hyperparameters, table_);
   }
 
-  static const char* step_name(Optimizer optimizer) {
-    switch (optimizer) {
-      case Optimizer::AdamW8bit:
-        return "stepscope::adamw8bit_step";
-      case Optimizer::Lion8bit:
-        return "stepscope::lion8bit_step";
-      case Optimizer::AdamW:
-        return "stepscope::adamw_step";
-    }
-    return "stepscope::unknown_step";
+  static void copy_on_host(void* destination, const void* source, std::size_t bytes) {
+    std::memcpy(destination, source, bytes);
   }
 
   ShardStorage storage_;

@@ -20,6 +20,7 @@
 #include "kernels/shard_tensors.h"
 #include "topologies/communicator.h"
 #include "topologies/device_runtime.h"
+#include "topologies/group_listener.h"
 #include "topologies/model.h"
 #include "topologies/optimizer.h"
 #include "topologies/shard_plan.h"
@@ -99,6 +100,17 @@ class ShardedOptimizer {
   /// implementation moves beyond that, such as a conversion through scratch memory, is its own loss
   /// and not counted.
   std::int64_t bytes_moved() const;
+
+  /// From now on `listener` is told of the update within each step: all pieces are one group, since
+  /// they share their hyperparameters. Null: nobody is. It must outlive the steps.
+  void report_groups_to(GroupListener* listener) noexcept { listener_ = listener; }
+
+ protected:
+  /// Null where nobody listens or this rank steps nothing.
+  GroupListener* listener() const { return shards().empty() ? nullptr : listener_; }
+
+ private:
+  GroupListener* listener_ = nullptr;
 };
 
 /// Allocates everything this rank needs. `threads` counts this rank's threads. Collective under the

@@ -44,6 +44,7 @@ class TorchOptimizer final : public ShardedOptimizer {
   void step() override {
     for (OwnedShard& shard : storage_.shards()) ++shard.tensors.step;
     if (params_.empty()) return;
+    const GroupScope group(listener());
     at::_foreach_add_(steps_, 1);
     if (!scratch_param_.defined()) {
       fused(params_, grads_, moments1_, moments2_, steps_);

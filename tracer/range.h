@@ -7,7 +7,7 @@
 ///     const Range step("step 3");   // until the end of the scope
 ///
 /// A Capture's event is named "stepscope:step 3". The ranges of a program, from the outside in:
-/// model <name>, case <benchmark>, step <n>, phase <name>, group <n>.
+/// model <name>, case <benchmark>, step <n>, phase <name>, group <n>: <what it steps>.
 ///
 /// Caveats: begins and ends on one thread. Where nothing records and no tool is attached it costs
 /// some nanoseconds. The text is copied.
