@@ -6,8 +6,10 @@
 #include <filesystem>
 #include <iostream>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -92,9 +94,23 @@ std::optional<Options> parse(std::vector<std::string> words) {
   return options;
 }
 
+/// A run counts once: given twice, its luck would look like two runs that agree.
+void require_distinct(const std::vector<std::filesystem::path>& paths, const char* side) {
+  std::set<std::filesystem::path> seen;
+  for (const std::filesystem::path& path : paths) {
+    std::error_code failed;
+    if (seen.insert(std::filesystem::weakly_canonical(path, failed)).second) continue;
+    throw Error(std::string("is given twice on the side of ") + side,
+                "give every run once: a run is one launch", {.file = path.string()});
+  }
+}
+
 int run(int argc, char** argv) {
   const auto options = parse({argv + 1, argv + argc});
   if (!options) return kFine;
+  require_distinct(options->base, "base");
+  require_distinct(options->fresh, "new");
+  require_distinct(options->history, "--history");
   std::vector<results::MeasuredRun> base = results::read_runs(options->base);
   std::vector<results::MeasuredRun> fresh = results::read_runs(options->fresh);
   const results::Comparison comparison = results::compare(

@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "core/parse.h"
 #include "core/printable.h"
+#include "results/comparison/json_file.h"
 #include "results/csv.h"
 #include "results/csv_stream.h"
 #include "results/percentile.h"
@@ -51,9 +52,7 @@ void require_regular(const fs::path& path) {
 nlohmann::json read_manifest(const fs::path& folder) {
   const fs::path path = folder / "manifest.json";
   require_regular(path);
-  std::ifstream in(path, std::ios::binary);
-  const nlohmann::json manifest =
-      nlohmann::json::parse(std::string(std::istreambuf_iterator<char>(in), {}), nullptr, false);
+  const nlohmann::json manifest = read_json_file(path);
   if (!manifest.is_object()) {
     fail(path, "is not the manifest of a run folder", "the file was cut off or changed");
   }
@@ -141,15 +140,24 @@ std::string unusable(const fs::path& folder, const nlohmann::json& manifest) {
 }
 
 /// The worse of two verdicts over ranks: one broken rank breaks, one unverified leaves unverified.
+/// A word that is none of them verifies nothing.
 std::string worse_contract(const std::string& a, const std::string& b) {
-  for (const char* verdict : {"broken", "unverified", "ok"}) {
-    if (a == verdict || b == verdict) return verdict;
-  }
-  return a.empty() ? b : a;
+  if (a == "broken" || b == "broken") return "broken";
+  if (a.empty() && b.empty()) return {};
+  const auto fine = [](const std::string& one) { return one.empty() || one == "ok"; };
+  return fine(a) && fine(b) ? "ok" : "unverified";
 }
 
 void take_larger(std::optional<std::int64_t>& largest, const std::optional<std::int64_t>& value) {
   if (value && (!largest || *value > *largest)) largest = value;
+}
+
+/// Throws Error where a time or size is negative.
+void require_possible(const fs::path& path, std::string_view column, std::int64_t value,
+                      std::int64_t line) {
+  if (value >= 0) return;
+  fail(path, "column " + std::string(column) + " is " + std::to_string(value) + ", below 0",
+       "the file was changed, or something else wrote it", line);
 }
 
 /// Takes the rows of results.csv one by one.
@@ -174,8 +182,8 @@ class ResultRows {
     }
     // Every rank's row repeats the figures of the job.
     const std::pair key{name, repetition};
-    if (const auto ns = integer(row, "p50_ns")) medians_[key] = static_cast<double>(*ns);
-    if (const auto ns = integer(row, "p90_ns")) tails_[key] = static_cast<double>(*ns);
+    add_time(row, "p50_ns", medians_[key]);
+    add_time(row, "p90_ns", tails_[key]);
     take_larger(benchmark.state_bytes, integer(row, "state_bytes"));
     take_larger(benchmark.peak_allocated_bytes, integer(row, "peak_allocated_bytes"));
     benchmark.contract = worse_contract(benchmark.contract, text(row, "contract"));
@@ -190,13 +198,25 @@ class ResultRows {
   }
 
  private:
-  using Figures = std::map<std::pair<std::string, std::string>, double>;
+  using Figures = std::map<std::pair<std::string, std::string>, std::optional<std::int64_t>>;
+
+  void add_time(const CsvRow& row, std::string_view column, std::optional<std::int64_t>& known) {
+    const auto ns = integer(row, column);
+    if (!ns) return;
+    if (known && *known != *ns) {
+      fail(table_.path,
+           "column " + std::string(column) + " is " + std::to_string(*ns) + " and was " +
+               std::to_string(*known) + " in the row of another rank",
+           "the rows are of different runs: give each its own file", row.line);
+    }
+    known = ns;
+  }
 
   static std::vector<double> values_of(const Figures& figures, const std::string& benchmark) {
     std::vector<double> values;
     for (auto at = figures.lower_bound({benchmark, ""});
          at != figures.end() && at->first.first == benchmark; ++at) {
-      values.push_back(at->second);
+      if (at->second) values.push_back(static_cast<double>(*at->second));
     }
     return values;
   }
@@ -223,7 +243,9 @@ class ResultRows {
 
   std::optional<std::int64_t> integer(const CsvRow& row, std::string_view column) const {
     const auto position = table_.find(column);
-    return position ? table_.integer(row, *position) : std::nullopt;
+    const auto value = position ? table_.integer(row, *position) : std::nullopt;
+    if (value) require_possible(table_.path, column, *value, row.line);
+    return value;
   }
 
   const CsvTable& table_;
@@ -299,7 +321,9 @@ MeasuredRun read_samples_file(const fs::path& path) {
       found = samples.emplace(name, std::vector<std::int64_t>()).first;
       find_or_add_benchmark(run, found->first);
     }
-    found->second.push_back(whole_number(stream, "step_ns", stream.fields()[time_column]));
+    const auto ns = whole_number(stream, "step_ns", stream.fields()[time_column]);
+    require_possible(path, "step_ns", ns, stream.line());
+    found->second.push_back(ns);
   }
   for (BenchmarkRun& benchmark : run.benchmarks) {
     const auto& times = samples.find(benchmark.benchmark)->second;

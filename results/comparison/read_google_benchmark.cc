@@ -8,6 +8,9 @@
 
 #include "core/error.h"
 #include "core/parse.h"
+#include "core/printable.h"
+#include "results/comparison/json_file.h"
+#include "results/csv.h"
 #include "results/csv_stream.h"
 
 namespace stepscope::results {
@@ -37,11 +40,21 @@ void add_percentiles(MeasuredRun& run) {
   }
 }
 
+/// 2^63 ns, 292 years: what no benchmark takes.
+constexpr double kMostNs = 9223372036854775808.0;
+
+/// Why `ns` cannot be the time of an iteration; empty where it can.
+std::string impossible(double ns) {
+  if (ns < 0) return "below 0";
+  return ns <= kMostNs ? "" : "longer than 292 years";
+}
+
 /// A row of either format.
 struct GoogleRow {
   std::string name;
   std::string aggregate;  ///< "median" and so on; empty for a repetition
   std::string error;      ///< why it was not measured
+  bool skipped = false;   ///< of its own will: no failure
   double real_ns = 0;
   std::optional<double> cpu_ns;
 };
@@ -53,7 +66,7 @@ void add_rows(MeasuredRun& run, const std::vector<GoogleRow>& rows) {
     if (!row.aggregate.empty() && !(only_aggregates && row.aggregate == "median")) continue;
     BenchmarkRun& benchmark = find_or_add_benchmark(run, row.name);
     if (!row.error.empty()) {
-      benchmark.status = "failed";
+      benchmark.status = row.skipped ? "skipped" : "failed";
       benchmark.status_reason = row.error;
       continue;
     }
@@ -71,7 +84,9 @@ std::string strip_suffix(const std::string& name, const std::string& aggregate) 
 bool skip_to_header(std::istream& in, std::int64_t& lines) {
   std::string line;
   constexpr int kMost = 100;
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   for (int i = 0; i < kMost && std::getline(in, line); ++i) {
+    if (i == 0 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
     if (line.starts_with(kHeader)) return true;
     ++lines;
   }
@@ -96,6 +111,7 @@ MeasuredRun read_google_benchmark_csv(const fs::path& path) {
   CsvStream stream(path, preamble);
   stream.next();
   const std::vector<std::string> header(stream.fields().begin(), stream.fields().end());
+  require_distinct_columns(stream, header);
   const auto find = [&](std::string_view name) -> std::optional<std::size_t> {
     const auto found = std::find(header.begin(), header.end(), name);
     if (found == header.end()) return std::nullopt;
@@ -106,19 +122,22 @@ MeasuredRun read_google_benchmark_csv(const fs::path& path) {
   std::vector<GoogleRow> rows;
   while (stream.next()) {
     const auto fields = stream.fields();
-    if (fields.size() != header.size()) {
-      stream.fail(stream.line(),
-                  "the row has " + std::to_string(fields.size()) + " fields, the header " +
-                      std::to_string(header.size()),
-                  "write the file again, or quote fields that hold commas");
-    }
-    const auto time = [&](std::size_t column) -> std::optional<double> {
+    require_fields(stream, header.size());
+    if (fields[0].empty()) stream.fail(stream.line(), "the row names no benchmark", "give one");
+    const auto time = [&](std::size_t column, double factor) -> std::optional<double> {
       if (fields[column].empty()) return std::nullopt;
+      double ns = 0;
       try {
-        return parse_double("column " + header[column], fields[column]);
+        ns = parse_double("column " + header[column], fields[column]) * factor;
       } catch (const Error& error) {
         stream.fail(stream.line(), error.what_failed(), error.advice());
       }
+      if (const std::string why = impossible(ns); !why.empty()) {
+        stream.fail(stream.line(),
+                    "column " + header[column] + " is " + std::string(fields[column]) + ", " + why,
+                    "the file was changed, or something else wrote it");
+      }
+      return ns;
     };
     GoogleRow row;
     row.name = fields[0];
@@ -143,10 +162,10 @@ MeasuredRun read_google_benchmark_csv(const fs::path& path) {
         stream.fail(stream.line(), "column time_unit is \"" + std::string(fields[4]) + "\"",
                     "ns, us, ms and s are known");
       }
-      const auto real = time(2);
+      const auto real = time(2, *factor);
       if (!real) stream.fail(stream.line(), "column real_time is empty", "write the file again");
-      row.real_ns = *real * *factor;
-      if (const auto cpu = time(3)) row.cpu_ns = *cpu * *factor;
+      row.real_ns = *real;
+      row.cpu_ns = time(3, *factor);
     }
     rows.push_back(std::move(row));
   }
@@ -157,43 +176,52 @@ MeasuredRun read_google_benchmark_csv(const fs::path& path) {
 }
 
 MeasuredRun read_google_benchmark_json(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
   const auto refuse = [&](const std::string& what) {
     throw Error(what, "give a file that --benchmark_out wrote", {.file = path.string()});
   };
-  nlohmann::json file;
-  try {
-    file = nlohmann::json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
-  } catch (const nlohmann::json::exception& error) {
-    refuse(std::string("is not whole JSON: ") + error.what());
-  }
+  const nlohmann::json file = read_json_file(path);
   if (!file.is_object() || !file.contains("benchmarks") || !file["benchmarks"].is_array()) {
     refuse("has no list \"benchmarks\"");
   }
   std::vector<GoogleRow> rows;
   MeasuredRun run;
   run.path = path;
+  std::string place = "the context";
   try {
     for (std::size_t i = 0; i < file["benchmarks"].size(); ++i) {
       const nlohmann::json& entry = file["benchmarks"][i];
+      place = "benchmark " + std::to_string(i + 1) + " of the list";
       const std::string name = entry.at("name").get<std::string>();
+      if (name.empty()) refuse(place + " has no name");
+      place += ", " + printable(name) + ",";
       GoogleRow row;
       row.name = entry.value("run_name", name);
       if (entry.value("run_type", "iteration") == "aggregate") {
         row.aggregate = entry.value("aggregate_name", "aggregate");
       }
-      if (entry.value("error_occurred", false)) {
+      const auto time = [&](const char* key, double factor) {
+        const double ns = entry.at(key).get<double>() * factor;
+        if (const std::string why = impossible(ns); !why.empty()) {
+          refuse(place + " has the " + key + " " + entry.at(key).dump() + ", " + why);
+        }
+        return ns;
+      };
+      row.skipped = entry.value("skipped", false);
+      if (row.skipped) {
+        row.error = entry.value("skip_message", "skipped");
+      } else if (entry.value("error_occurred", false)) {
         row.error = entry.value("error_message", "failed");
       } else if (row.aggregate.empty() || row.aggregate == "median") {
         const std::string unit = entry.value("time_unit", "ns");
         const auto factor = nanoseconds_in(unit);
-        if (!factor) refuse("benchmark " + name + " has the unknown time_unit \"" + unit + "\"");
-        row.real_ns = entry.at("real_time").get<double>() * *factor;
-        if (entry.contains("cpu_time")) row.cpu_ns = entry["cpu_time"].get<double>() * *factor;
+        if (!factor) refuse(place + " has the unknown time_unit " + printable(unit));
+        row.real_ns = time("real_time", *factor);
+        if (entry.contains("cpu_time")) row.cpu_ns = time("cpu_time", *factor);
       }
       rows.push_back(std::move(row));
     }
     add_rows(run, rows);
+    place = "the context";
     const nlohmann::json context = file.value("context", nlohmann::json::object());
     run.started = context.value("date", "");
     for (BenchmarkRun& benchmark : run.benchmarks) {
@@ -207,7 +235,8 @@ MeasuredRun read_google_benchmark_json(const fs::path& path) {
       }
     }
   } catch (const nlohmann::json::exception& error) {
-    refuse(std::string("a benchmark cannot be read: ") + error.what());
+    const std::string text = error.what();
+    refuse(place + " cannot be read: " + text.substr(std::min(text.size(), text.find("] ") + 2)));
   }
   return run;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <fstream>
 #include <thread>
 
 #include "core/error.h"
@@ -12,6 +13,17 @@
 namespace stepscope::results {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+/// Whether the first character that is no blank is that of an object or list, as no CSV's is.
+bool starts_as_json(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  char first = '\0';
+  return (in >> first) && (first == '{' || first == '[');
+}
+
+}  // namespace
 
 MeasuredRun read_run(const fs::path& path) {
   std::error_code failed;
@@ -24,7 +36,7 @@ MeasuredRun read_run(const fs::path& path) {
   if (!fs::is_regular_file(status)) {
     throw Error("is no regular file", "give a run folder or a file", {.file = path.string()});
   }
-  if (path.extension() == ".json") return read_google_benchmark_json(path);
+  if (path.extension() == ".json" || starts_as_json(path)) return read_google_benchmark_json(path);
   if (is_google_benchmark_csv(path)) return read_google_benchmark_csv(path);
   return read_table_file(path);
 }

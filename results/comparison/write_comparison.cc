@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/printable.h"
 #include "results/csv.h"
 
 namespace stepscope::results {
@@ -62,19 +63,29 @@ std::string both_bytes(const std::optional<std::int64_t>& a, const std::optional
 
 /// One line, safe inside a Markdown table.
 std::string cell(const std::string& text) {
+  // Foreign bytes that are no UTF-8, or on which a terminal would act, are shown as what they are.
+  const bool foreign =
+      std::any_of(text.begin(), text.end(), [](char c) { return c < 0; }) && !is_printable(text);
   std::string result;
   for (const char c : text) {
     if (c == '|') result += '\\';
     const auto byte = static_cast<unsigned char>(c);
-    result += byte < 0x20 || byte == 0x7f ? ' ' : c;
+    if (foreign && byte >= 0x80) {
+      result += fmt::format("\\x{:02x}", byte);
+    } else {
+      result += byte < 0x20 || byte == 0x7f ? ' ' : c;
+    }
   }
   return result;
 }
 
 std::string ratio_text(const std::optional<TimeRatio>& time) {
   if (!time) return kNone;
-  if (!time->low) return fmt::format("{:.3f}", time->ratio);
-  return fmt::format("{:.3f} ({:.3f} to {:.3f})", time->ratio, *time->low, *time->high);
+  const auto text = [](double ratio) {
+    return ratio < 1e6 ? fmt::format("{:.3f}", ratio) : fmt::format("{:.3g}", ratio);
+  };
+  if (!time->low) return text(time->ratio);
+  return text(time->ratio) + " (" + text(*time->low) + " to " + text(*time->high) + ")";
 }
 
 std::string verdict_text(const ComparedBenchmark& row) {

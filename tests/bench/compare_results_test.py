@@ -440,7 +440,7 @@ def test_units_of_google_benchmark_are_brought_together(tmp_path: Path) -> None:
     unknown = google(tmp_path / "c.json", {"BM": [(500, 1)]}, time_unit="weeks")
     assert 'unknown time_unit "weeks"' in compare(base, unknown, code=2)[1]
     (tmp_path / "d.json").write_text(base.read_text()[:-5])
-    assert "d.json: is not whole JSON" in compare(base, tmp_path / "d.json", code=2)[1]
+    assert "d.json:1: is not whole JSON" in compare(base, tmp_path / "d.json", code=2)[1]
 
 
 def test_csv_of_google_benchmark_is_read_behind_its_preamble(tmp_path: Path) -> None:
@@ -460,6 +460,161 @@ def test_csv_of_google_benchmark_is_read_behind_its_preamble(tmp_path: Path) -> 
     assert "gb.csv:5: the row has 7 fields, the header 8" in compare(path, path, code=2)[1]
     path.write_text(preamble + header + 'BM,10,"19,260.6",2,us,,,\n')
     assert "gb.csv:5: column real_time" in compare(path, path, code=2)[1]
+
+
+DEEP = "[" * 10**6 + "]" * 10**6
+BM = {"name": "BM", "real_time": 10, "time_unit": "ns"}
+
+
+def benchmarks(*rows: Any, context: Any = None) -> str:
+    return json.dumps({"context": context or {}, "benchmarks": list(rows)})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("t.csv", "benchmark,p50_ns\nBM,-5\n", "t.csv:2: column p50_ns is -5, below 0"),
+        ("t.csv", "benchmark,p50_ns,p90_ns\nBM,5,-1\n", "t.csv:2: column p90_ns is -1"),
+        ("t.csv", "benchmark,p50_ns,state_bytes\nBM,5,-1\n", "t.csv:2: column state_bytes is -1"),
+        ("t.csv", "benchmark,p50_ns\nBM,nan\n", 't.csv:2: column p50_ns is "nan"'),
+        ("t.csv", "benchmark,p50_ns\nBM,1e99\n", 't.csv:2: column p50_ns is "1e99"'),
+        ("t.csv", "benchmark,step_ns\nBM,3\nBM,-3\n", "t.csv:3: column step_ns is -3"),
+        ("t.csv", "benchmark,rank,p50_ns\nBM,0,10\nBM,1,11\n", "t.csv:3: column p50_ns is 11 and"),
+        ("t.csv", "benchmark,p50_ns\rBM,10\r", "t.csv:1: a carriage return stands alone"),
+        ("t.csv", "benchmark,p50_ns\n\nBM,10\n", "t.csv:2: the row has 1 field"),
+        ("g.csv", "-5,2,ns", "g.csv:2: column real_time is -5, below 0"),
+        ("g.csv", "5,-2,ns", "g.csv:2: column cpu_time is -2, below 0"),
+        ("g.csv", "1e300,2,ns", "g.csv:2: column real_time is 1e300, longer than 292 years"),
+        ("g.csv", "1e305,2,s", "g.csv:2: column real_time is 1e305, longer than 292 years"),
+        ("g.csv", "inf,2,ns", 'g.csv:2: column real_time is "inf"'),
+        ("g.csv", ",2,ns", "g.csv:2: column real_time is empty"),
+        ("g.csv", "1,2,", 'g.csv:2: column time_unit is ""'),
+        ("g.json", benchmarks(BM | {"real_time": -5}), '1 of the list, "BM", has the real_time -5'),
+        ("g.json", benchmarks(BM | {"cpu_time": -5}), '1 of the list, "BM", has the cpu_time -5'),
+        ("g.json", benchmarks(BM, BM | {"real_time": 1e300}), "benchmark 2 of the list"),
+        ("g.json", benchmarks(BM | {"real_time": "x"}), "type must be number, but is string"),
+        ("g.json", benchmarks(BM | {"real_time": None}), "type must be number, but is null"),
+        ("g.json", benchmarks(BM | {"name": ""}), "benchmark 1 of the list has no name"),
+        ("g.json", benchmarks("BM"), "benchmark 1 of the list cannot be read"),
+        ("g.json", benchmarks(BM, context="x"), "the context cannot be read"),
+        (
+            "g.json",
+            '{"benchmarks":\n[{"name": "BM",\n"real_time": NaN}]}',
+            "g.json:3: is not whole",
+        ),
+        ("g.json", '{"benchmarks":[{"name":"BM","real_time":1e999}]}', "number overflow"),
+        ("g.json", "", "g.json:1: is empty"),
+        ("g.json", "[]", 'has no list "benchmarks"'),
+        ("g.json", "DEEP", "nested more than 64 deep"),
+        ("g.json", '{"context":{"host_name":DEEP},"benchmarks":[]}', "nested more than 64 deep"),
+    ],
+)
+def test_impossible_values_are_one_line_with_their_place(
+    tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    good = google(tmp_path / "good.json", {"BM": [(10, 10)]})
+    if name == "g.csv":
+        text = f"name,iterations,real_time,cpu_time,time_unit\nBM,10,{text}\n"
+    (tmp_path / name).write_text(text.replace("DEEP", DEEP))
+    for sides in ((good, tmp_path / name), (tmp_path / name, good)):
+        assert said in compare(*sides, code=2)[1]
+
+
+def test_a_google_csv_with_bad_columns_or_no_name_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "g.csv"
+    header = "name,iterations,real_time,cpu_time,time_unit"
+    path.write_text(f"{header},name\nBM,10,1,1,ns,x\n")
+    assert 'g.csv:1: the header names column "name" twice' in compare(path, path, code=2)[1]
+    path.write_text(f"{header}\n,10,1,1,ns\n")
+    assert "g.csv:2: the row names no benchmark" in compare(path, path, code=2)[1]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32"])
+def test_other_encodings_are_refused_and_a_byte_order_mark_is_not(
+    tmp_path: Path, encoding: str
+) -> None:
+    tables = {
+        "t.csv": "benchmark,p50_ns\nBM,10\n",
+        "g.csv": "name,iterations,real_time,cpu_time,time_unit\nBM,10,10,10,ns\n",
+        "g.json": benchmarks(BM),
+    }
+    for name, text in tables.items():
+        path = tmp_path / name
+        path.write_text(text, encoding=encoding)
+        error = compare(path, path, code=2)[1]
+        assert f"{name}:1: " in error and "NUL byte" in error
+        for whole in (text.encode("utf-8-sig"), text.replace("\n", "\r\n").encode()):
+            path.write_bytes(whole)
+            assert row_of(path, path)["base"]["p50_ns"] == 10
+
+
+def test_json_is_known_by_its_content(tmp_path: Path) -> None:
+    path = google(tmp_path / "out.txt", {"BM": [(10, 10)]})
+    assert row_of(path, path)["base"]["p50_ns"] == 10
+
+
+def test_a_benchmark_that_was_skipped_has_not_failed(tmp_path: Path) -> None:
+    good = google(tmp_path / "good.json", {"BM": [(10, 10)]})
+    path = tmp_path / "g.json"
+    path.write_text(benchmarks(BM | {"skipped": True, "skip_message": "no GPU", "real_time": 0}))
+    assert row_of(good, path, code=2)["verdict"] == "not compared"
+    path.write_text(benchmarks(BM | {"error_occurred": True, "error_message": "boom"}))
+    assert row_of(good, path, code=1)["verdict"] == "regression"
+
+
+def test_foreign_bytes_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"benchmark,p50_ns\nA\x1b[31m\xff\xc2\x9b,10\n\xc3\xa9,10\n")
+    out, _ = compare(path, path)
+    assert "| A [31m\\xff\\xc2\\x9b |" in out and "| é |" in out
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"schema_version": "1"}, 'has schema_version "1"'),
+        ({"schema_version": 2}, "has schema_version 2, and this program knows 1"),
+        ({"rows": None}, "the manifest says null"),
+        ({"rows": [1]}, "the manifest says null"),
+    ],
+)
+def test_a_manifest_that_says_something_else_is_refused(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    base, new = side(tmp_path / "a", [40, 41])
+    manifest = json.loads((new / "manifest.json").read_text())
+    (new / "manifest.json").write_text(json.dumps({**manifest, **change}))
+    assert said in compare(base, new, code=2)[1]
+
+
+def test_a_folder_without_a_whole_manifest_is_refused_with_its_path(tmp_path: Path) -> None:
+    base, new = side(tmp_path / "a", [40, 41])
+    path = new / "manifest.json"
+    whole = path.read_text()
+    for text, said in (
+        ("", "manifest.json:1: is empty"),
+        ("[]", "manifest.json: is not the manifest of a run folder"),
+        (whole[:-3], "manifest.json:"),
+        (whole.rstrip()[:-1] + f', "cpu_model": {DEEP}}}', "nested more than 64 deep"),
+    ):
+        path.write_text(text)
+        error = compare(base, new, code=2)[1]
+        assert str(path) in error and said in error
+    path.unlink()
+    assert f"{path}: cannot be read" in compare(base, new, code=2)[1]
+    os.mkfifo(path)
+    assert f"{path}: cannot be read" in compare(base, new, code=2)[1]
+
+
+def test_a_run_counts_once(tmp_path: Path) -> None:
+    """Given twice, its luck would look like two runs that agree."""
+    base, new = side(tmp_path / "a", [40]), side(tmp_path / "b", [44])
+    error = compare(*base, *base, "--", *new, *new, code=2)[1]
+    assert f"{base[0]}: is given twice on the side of base" in error
+    link = tmp_path / "link"
+    link.symlink_to(new[0])
+    assert "on the side of new" in compare(*base, "--", *new, link, code=2)[1]
+    assert compare("--paired", *base, *base, "--", *new, link, code=2)
 
 
 def test_usage_errors_are_one_line_and_help_has_examples(tmp_path: Path) -> None:
