@@ -31,12 +31,15 @@ MOST_DEPTH = 8
 @dataclass
 class Comparison:
     """`rows` in file order; `facts` the scalars and lists beside them; `new_side` every text that
-    the document has under "new": paths of run folders and commits."""
+    the document has under "new": paths of run folders and commits; `commits` of either side what it
+    names as such, with "-dirty" behind those that had local changes."""
 
     path: Path
     rows: list[dict[str, Any]] = field(default_factory=list)
     facts: list[tuple[str, str]] = field(default_factory=list)
     new_side: str = ""
+    base_commits: tuple[str, ...] = ()
+    new_commits: tuple[str, ...] = ()
 
 
 def read_comparison(path: Path) -> Comparison:
@@ -57,7 +60,16 @@ def read_comparison(path: Path) -> Comparison:
         )
     if isinstance(document, dict):
         comparison.new_side = "\n".join(texts(document.get("new"), 0))
+        comparison.base_commits = commits_in(document.get("base"))
+        comparison.new_commits = commits_in(document.get("new"))
     return comparison
+
+
+def commits_in(side: Any) -> tuple[str, ...]:
+    """Each once, of a list of objects with a commit."""
+    entries = side if isinstance(side, list) else []
+    named = [one.get("commit") for one in entries if isinstance(one, dict)]
+    return tuple(dict.fromkeys(one for one in named if isinstance(one, str) and one))
 
 
 def collect(comparison: Comparison, node: Any, name: str, depth: int) -> None:
@@ -94,6 +106,9 @@ def texts(node: Any, depth: int) -> Iterator[str]:
             yield from texts(entry, depth + 1)
 
 
-def concerns(comparison: Comparison, commit: str) -> bool:
-    """Whether `commit` is on the new side: named there, or part of the name of a run folder."""
+def concerns(comparison: Comparison, commit: str, dirty: bool = False) -> bool:
+    """Whether `commit` (a build with local changes where `dirty`) is on the new side: named there,
+    or, where no commit is named, part of the name of a run folder."""
+    if comparison.new_commits:
+        return (commit + ("-dirty" if dirty else "")) in comparison.new_commits
     return len(commit) >= 7 and commit[:12] in comparison.new_side

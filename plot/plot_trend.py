@@ -117,20 +117,35 @@ class Change:
 def changes_of(
     runs: Sequence[RunFolder], comparisons: Sequence[Comparison]
 ) -> dict[str, list[Change]]:
-    """By benchmark. A change stands before the first commit of the comparison's new side; where
-    no run is of that side it has no place and is left out. `runs` in their order."""
+    """By benchmark. A change stands before the first commit of the comparison's new side, and names
+    the base where that is not the commit before; where no run is of that side it has no place and
+    is left out. `runs` in their order."""
     commits = list(dict.fromkeys(commit_name(run) for run in runs))
     found: dict[str, list[Change]] = {}
     for comparison in comparisons:
-        side = [run for run in runs if concerns(comparison, str(run.manifest.get("commit") or ""))]
+        side = [
+            run
+            for run in runs
+            if concerns(
+                comparison, str(run.manifest.get("commit") or ""), bool(run.manifest.get("dirty"))
+            )
+        ]
         if not side:
             continue
         index = commits.index(commit_name(side[0]))
+        base = [
+            printable(commit)[:8] + ("*" if commit.endswith("-dirty") else "")
+            for commit in comparison.base_commits
+        ]
+        before = commits[index - 1] if index else ""
+        against = "" if not base or base == [before] else f" than {', '.join(base)}"
         for row in comparison.rows:
-            if row["verdict"] in ("slower", "faster"):
+            # What else is found of the row may hide what is found of its time.
+            verdict = row.get("time_verdict") or row["verdict"]
+            if verdict in ("slower", "faster"):
                 ratio = row.get("ratio")
                 by = f", ratio {ratio:.3g}" if isinstance(ratio, float) else ""
-                change = Change(index, f"{row['verdict']}{by}")
+                change = Change(index, f"{verdict}{against}{by}")
                 found.setdefault(printable(row["benchmark"]), []).append(change)
     return found
 
