@@ -298,7 +298,9 @@ void judge_times(Comparison& comparison) {
     }
     if (!time.spread) continue;
     const bool paired = comparison.options.paired;
-    row.runs_for_10_percent = runs_needed(*time.spread, std::log1p(kTenPercent), tested, paired);
+    const std::int64_t freedom = paired ? row.base.runs - 1 : row.base.runs + row.fresh.runs - 2;
+    row.runs_for_10_percent = runs_needed(cautious_spread(*time.spread, freedom),
+                                          std::log1p(kTenPercent), tested, paired);
     if (row.time_verdict != Verdict::uncertain) continue;
     // What is to be told apart: the change from none, or a small change from the threshold.
     const double gap =

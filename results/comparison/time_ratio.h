@@ -41,9 +41,13 @@ TimeRatio ratio_of_runs(std::span<const double> base_ns, std::span<const double>
 /// From pairs that took turns: base_ns[i] and new_ns[i] are of pair i.
 TimeRatio ratio_of_pairs(std::span<const double> base_ns, std::span<const double> new_ns);
 
+/// The spread that a population has at the most, with confidence 90 %, which showed `spread` with
+/// `freedom` degrees of freedom, at least 1. By the cube root approximation of Wilson and Hilferty.
+double cautious_spread(double spread, std::int64_t freedom);
+
 /// Runs a side (pairs where `paired`) with which a change by the factor exp(`effect`), effect > 0,
 /// is found with a probability of 90 % among `benchmarks` tested together; nothing above 10,000.
-/// A spread that is itself known from ten runs a side makes about 75 % of it.
+/// Where the spread is an estimate, that takes a cautious one.
 std::optional<std::int64_t> runs_needed(double spread, double effect, std::int64_t benchmarks,
                                         bool paired);
 

@@ -154,9 +154,10 @@ nlohmann::json of_statement(const Runs& pool, std::int64_t draws) {
     const Comparison said = compare(pick(pool, first), pick(pool, second), {});
     for (std::size_t k = 0; k < said.benchmarks.size(); ++k) {
       const auto count = static_cast<std::size_t>(said.benchmarks[k].runs_for_10_percent.value());
-      if (2 * count > pool.size()) throw Error("a statement exceeds the pool");
-      const auto all = draw(random, pool.size(), 2 * count);
-      const auto middle = all.begin() + static_cast<std::ptrdiff_t>(count);
+      // Where more are stated than there are, those must do.
+      const std::size_t used = std::min(count, pool.size() / 2);
+      const auto all = draw(random, pool.size(), 2 * used);
+      const auto middle = all.begin() + static_cast<std::ptrdiff_t>(used);
       const Comparison done =
           compare(pick(pool, {all.begin(), middle}), pick(pool, {middle, all.end()}, 1.1), {});
       ++asked;

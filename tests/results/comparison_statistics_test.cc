@@ -139,6 +139,14 @@ TEST(RatioOfPairs, TakesOutWhatBothOfAPairSaw) {
   EXPECT_GT(*ratio_of_runs(base, fresh, LaunchOrder::in_turn).p_value, 0.9);
 }
 
+TEST(CautiousSpread, IsTheUpperLimitOfTheSpread) {
+  // The 10 % quantiles of chi squared: 0.2107 with 2 degrees of freedom, 10.865 with 18.
+  EXPECT_NEAR(cautious_spread(0.1, 18), 0.1 * std::sqrt(18 / 10.865), 2e-4);
+  EXPECT_NEAR(cautious_spread(0.1, 2), 0.1 * std::sqrt(2 / 0.2107), 0.015);
+  EXPECT_NEAR(cautious_spread(0.1, 1'000'000), 0.1, 1e-3);
+  EXPECT_EQ(cautious_spread(0, 3), 0);
+}
+
 TEST(RunsNeeded, FallWithTheEffectAndRiseWithTheSpread) {
   // Normal approximation for many runs: 2 (2.5758 + 1.2816)^2 s^2 / effect^2 = 297.6.
   EXPECT_NEAR(static_cast<double>(*runs_needed(0.1, 0.1 / std::sqrt(10.0), 1, false)), 299, 3);

@@ -76,5 +76,5 @@ def test_ten_pairs_find_5_percent(shares: dict[str, Any]) -> None:
 
 
 def test_the_stated_runs_find_10_percent(shares: dict[str, Any]) -> None:
-    """The statement aims at 90 %, but rests on the spread of ten runs a side."""
-    assert 0.75 <= shares["stated runs for 10 %"]["found"] <= 0.97
+    """The statement aims at 90 %, from the spread of ten runs a side."""
+    assert 0.85 <= shares["stated runs for 10 %"]["found"] <= 0.97
