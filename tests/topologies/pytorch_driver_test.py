@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -28,10 +29,11 @@ import torch
 from results.percentile import percentile
 from results.run_folder import RunFolder, read_run_folder
 from tests.results.synthetic_run import case_rows, write_run
-from topologies.pytorch import optimizer_step, wrapping_difference
-from topologies.pytorch.case import CLASSES
+from topologies.pytorch import memory_guard, optimizer_step, wrapping_difference
+from topologies.pytorch.case import CLASSES, Case
 from topologies.pytorch.options import parse
-from topologies.pytorch.ranks import CannotRun
+from topologies.pytorch.ranks import CannotRun, Job
+from topologies.pytorch.sharded_model import Sharding
 
 ROOT = Path(__file__).resolve().parents[2]
 DRIVER = ROOT / "topologies" / "pytorch" / "optimizer_step.py"
@@ -329,6 +331,38 @@ def test_what_cannot_run_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_model_that_does_not_fit_is_refused_before_anything_is_allocated(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    ended = on_ranks(1, "--model", "llama-3.1-405b", "--optimizer", "AdamW", "--out", str(out))
+    assert ended.codes == [2]
+    # 405,853,388,800 elements of 16 bytes.
+    assert "needs 6047.7 GiB of tensors on this rank" in ended.errors[0], ended.errors
+    assert "nothing was allocated" in ended.errors[0] and ended.errors[0].count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("sides", "fits"), [(1, True), (2, False)])
+def test_two_sides_that_take_turns_must_fit_at_once(
+    sides: int, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case(CLASSES["AdamW"][0], {}, "none", Sharding("fsdp2"), "fp32")
+    numel = 1 << 30
+    # Parameter, gradient and two moments.
+    assert memory_guard.least_bytes(case, numel, 2) == 8 << 30
+    alone = SimpleNamespace(local_world_size=1)
+    free = (8 << 30) + memory_guard.OVERHEAD
+    monkeypatch.setattr(memory_guard, "find_rank", lambda: alone)
+    monkeypatch.setattr(memory_guard, "available_bytes", lambda: free)
+    monkeypatch.setattr(memory_guard, "together", lambda function: function())
+    job = Job(0, 2, torch.device("cpu"), 60)
+    model = {"name": "large", "numel": numel}
+    if fits:
+        memory_guard.require_memory(job, model, [case], sides)
+    else:
+        with pytest.raises(CannotRun, match=r"needs 8.0 GiB .* 2 process\(es\) share them"):
+            memory_guard.require_memory(job, model, [case], sides)
+
+
 def test_the_fixture_of_wrapping_prints_what_the_issue_says() -> None:
     ended = on_ranks(2, main=wrapping_difference.main)
     assert ended.codes == [0, 0], ended.errors
@@ -354,6 +388,10 @@ def test_the_fixture_of_wrapping_prints_what_the_issue_says() -> None:
         (["--optimizer-class", "torch"], "module:Class"),
         (["--optimizer-class", "a:B", "--optimizer", "AdamW"], "not both"),
         (["--beside", "run", "--model", "tiny"], "leave one of them out"),
+        (["--turn", "second"], "--turn is given without --baton"),
+        (["--turn-dropped", "0"], "--turn-dropped is given without --baton"),
+        (["--baton", ""], "--baton is empty"),
+        (["--baton", "s", "--beside", "run"], "--baton does not go with --beside"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(arguments: list[str], said: str) -> None:
