@@ -89,7 +89,8 @@ def table(commits: list[Commit], comparisons: list[dict[str, Any]]) -> list[str]
 
 
 def _line(name: str, commit: str, side: dict[str, Any] | None, row: dict[str, Any] | None) -> str:
-    cells = [name.replace("|", "\\|"), commit]
+    named = "".join(c if c.isprintable() else " " for c in name)
+    cells = [named.replace("|", "\\|"), commit]
     cells.append(str(side["runs"]) if side else "0")
     cells.append(f"{side['p50_ns'] / 1e6:.3f} ms" if side and side["p50_ns"] is not None else NONE)
     ratio = row and row["ratio"]

@@ -126,6 +126,18 @@ def test_what_is_not_whole_is_named_and_left_out(runs: list[Path], tmp_path: Pat
     assert len(lines(text, "AdamW")) == 4
 
 
+def test_a_name_cannot_break_the_table(tmp_path: Path) -> None:
+    made = []
+    for day, letter in ((1, "aaaaa"), (2, "bbbbb")):
+        rows = case_rows(model="a|b\nc\x1b[31m")
+        told = {"commit": letter * 8, "created_utc": f"2026-12-{day:02}T00:00:00Z"}
+        made.append(write_run(tmp_path / letter, *rows, told))
+    code, text, said = history(*made)
+    assert code == 0, said
+    assert len(text.splitlines()) == 2 + 2
+    assert "/a\\|b c [31m |" in text
+
+
 def test_a_single_commit_has_no_history(runs: list[Path]) -> None:
     code, text, said = history(*runs[:5])
     assert (code, text) == (2, "")
