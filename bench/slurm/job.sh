@@ -118,5 +118,6 @@ for part in traced_step upstream memcheck; do
   if ((found > code)); then code=$found; fi
 done
 keep_evidence "$out"
+# submit packs anew, with Slurm's verdict; this is for the case that it was killed.
 tar -czf "$out.tar.gz.new" -C "$(dirname "$out")" "$(basename "$out")" && mv "$out.tar.gz.new" "$out.tar.gz"
 exit "$code"

@@ -10,6 +10,7 @@ and only sacct knows steps. Every call is bounded.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -22,6 +23,9 @@ CALL_SECONDS = 120
 # How long a job that was told to end may take (KillWait is 30 s by default).
 END_SECONDS = 180
 LOG_BYTES = 200_000
+
+# What would make several jobs of one, let sbatch wait, or change the columns that are read here.
+NOT_PASSED_ON = re.compile(r"SBATCH_(ARRAY_INX|WAIT|OUTPUT|REQUEUE)|(SQUEUE|SINFO|SACCT)_.*")
 
 LIVE = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING")
 
@@ -142,6 +146,7 @@ class SlurmClient:
         try:
             return subprocess.run(
                 command,
+                env={k: v for k, v in os.environ.items() if not NOT_PASSED_ON.fullmatch(k)},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,

@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 import socket
+import tarfile
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ def record(
     # What the job script had gathered when it was killed.
     left = out.with_name(out.name + EVIDENCE_SUFFIX)
     if left.is_dir():
-        shutil.copytree(left, evidence, dirs_exist_ok=True)
+        shutil.copytree(left, evidence, symlinks=True, dirs_exist_ok=True)
         shutil.rmtree(left)
     evidence.mkdir(exist_ok=True)
     part = _slurm_part(outcome, queue, facts) | {"parts": parts(folder)}
@@ -68,6 +69,19 @@ def record(
     if log.is_file():
         shutil.move(log, evidence / "job.log")
     return folder, outcome
+
+
+def pack(folder: Path, archive: Path) -> None:
+    """Writes the folder as it is now to `archive`, which appears whole or not at all. Files and
+    folders alone: a link could lead out of the folder where it is unpacked."""
+
+    def only_files(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        return entry if entry.isfile() or entry.isdir() else None
+
+    fresh = archive.with_name(archive.name + ".new")
+    with tarfile.open(fresh, "w:gz") as file:
+        file.add(folder, arcname=folder.name, filter=only_files)
+    fresh.rename(archive)
 
 
 def parts(folder: Path) -> list[str]:

@@ -100,8 +100,9 @@ def test_a_job_that_ran_leaves_a_complete_folder_with_its_evidence(whole):
     assert not Path(f"{out}.evidence").exists()
     with tarfile.open(f"{out}.tar.gz") as packed:
         names = packed.getnames()
-    assert "run/results.csv" in names
-    assert "run/evidence/parts" in names
+    there = {str(path.relative_to(out.parent)) for path in (out, *out.rglob("*"))}
+    assert set(names) == there
+    assert {"run/results.csv", "run/evidence/slurm.json", "run/evidence/job.log"} < there
     assert sum(name.endswith(".sqlite") for name in names) > 3
 
 
@@ -137,6 +138,8 @@ def test_what_slurm_does_not_start_is_not_run_in_its_own_words(lab, tmp_path, wo
     assert any(line.startswith("gpu*") for line in found["queue"])
     assert found["rows"] == {"results": 0, "samples": 0}
     assert lab.run(["squeue", "-h"]).stdout == ""
+    with tarfile.open(f"{out}.tar.gz") as packed:
+        assert {"run/manifest.json", "run/evidence/slurm.json"} <= set(packed.getnames())
 
 
 def test_memory_that_does_not_suffice_is_the_environments_doing(lab, tmp_path):
@@ -231,9 +234,79 @@ def test_a_node_that_is_lost_is_the_environments_doing(lab, tmp_path):
     lab.restore(lost)
 
 
-def test_a_destination_that_exists_is_refused_before_anything_is_submitted(lab, tmp_path):
-    (tmp_path / "run").mkdir()
-    ended = submit(lab, tmp_path / "run", "--ntasks=1", *QUICK)
+@pytest.mark.parametrize(
+    ("make", "out", "said"),
+    [
+        ("mkdir run", "run", "run exists; choose another --out"),
+        ("touch run", "run", "run exists; choose another --out"),
+        ("ln -s nowhere run", "run", "run exists; choose another --out"),
+        ("touch run.job.log", "run", "run.job.log exists; choose another --out"),
+        ("touch file", "file/run", "File exists"),
+        ("true", "/proc/stepscope/run", "No such file or directory"),
+        ("true", "100 %j", "Slurm gives %"),
+        ("true", "a\nb", "control characters"),
+    ],
+)
+def test_a_destination_that_cannot_be_is_refused_before_anything_is_submitted(
+    lab, tmp_path, make, out, said
+):
+    subprocess.run(make, shell=True, cwd=tmp_path, check=True, timeout=20)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    ended = submit(lab, tmp_path / out, "--ntasks=1", *QUICK)
     assert ended.returncode == 2
-    assert "exists" in ended.stderr
-    assert ended.stderr.count("\n") == 1
+    assert said in ended.stderr
+    assert ended.stderr.count("\n") == 1 and ended.stdout == ""
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert lab.run(["squeue", "-h"]).stdout == ""
+
+
+def test_blanks_foreign_letters_and_slurms_variables_change_nothing(lab, tmp_path):
+    """A job whose preflight stops it, as nothing else of it is needed here."""
+    out = tmp_path / "läuft über Nacht 夜 (1)" / "it's a run"
+    words = ["--nodes=1", "--ntasks=1", "--", "--model", "no such model.json"]
+    hostile = {
+        "SBATCH_ARRAY_INX": "0-3",
+        "SBATCH_WAIT": "1",
+        "SBATCH_REQUEUE": "1",
+        "SQUEUE_FORMAT": "%u",
+        "SQUEUE_STATES": "FAILED",
+        "SINFO_FORMAT": "%n",
+        "SACCT_FORMAT": "User",
+        "SLURM_TIME_FORMAT": "relative",
+    }
+    ended = lab.run([*SUBMIT, "--out", out, *words], environment=hostile, timeout=150)
+    assert ended.returncode == 2, ended.stderr
+    assert ended.stdout == f"{out}.incomplete\n"
+    found = manifest(Path(f"{out}.incomplete"))
+    assert found["code"] == "PREFLIGHT", ended.stderr
+    assert any("no such model.json" in line for line in found["words"]), found["words"]
+    assert any(line.startswith("gpu*") for line in found["queue"])
+    assert sorted(path.name for path in out.parent.iterdir()) == [
+        "it's a run.incomplete", "it's a run.tar.gz",
+    ]  # fmt: skip
+
+
+def test_of_two_submits_into_one_folder_the_second_is_refused(lab, tmp_path):
+    out = tmp_path / "run"
+    process, job = started(lab, out, "--ntasks=1", *LONG)
+    ended = submit(lab, out, "--ntasks=1", *QUICK)
+    assert ended.returncode == 2
+    assert "exists; choose another --out" in ended.stderr
+    assert lab.run(["scancel", job]).returncode == 0
+    process.communicate(timeout=120)
+    assert manifest(Path(f"{out}.incomplete"))["code"] == "CANCELLED"
+
+
+def test_a_job_whose_submit_was_killed_keeps_its_evidence_by_itself(lab, tmp_path):
+    out = tmp_path / "run"
+    process, job = started(lab, out, "--ntasks=1", *LONG)
+    process.kill()
+    process.communicate(timeout=60)
+    assert lab.run(["scancel", "--batch", "--signal=TERM", job]).returncode == 0
+    deadline = time.monotonic() + 90
+    while lab.run(["squeue", "-h"]).stdout and time.monotonic() < deadline:
+        time.sleep(0.3)
+    folder = Path(f"{out}.incomplete")
+    assert manifest(folder)["status"] == "incomplete"
+    assert "node: n" in (folder / "evidence" / "identities").read_text()
+    assert not Path(f"{out}.evidence").exists()

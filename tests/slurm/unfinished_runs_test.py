@@ -6,13 +6,14 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
 
 from bench.slurm import slurm_outcome
 from bench.slurm.slurm_outcome import Outcome
-from bench.slurm.slurm_record import record
+from bench.slurm.slurm_record import pack, record
 from plot import report
 from tests.results.synthetic_run import case_rows, write_run
 
@@ -137,3 +138,22 @@ def test_what_an_unfinished_run_measured_stands_below_what_ended_it(tmp_path):
         page.index(text) for text in ("did not finish", "(environment, TIMEOUT)", ">Numbers</h2>")
     ]
     assert said == sorted(said)
+
+
+def test_what_is_packed_cannot_lead_out_of_its_folder(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("of somebody else")
+    left = tmp_path / "refused.evidence"
+    (left / "part").mkdir(parents=True)
+    (left / "link").symlink_to(secret)
+    (left / "part" / "folder").symlink_to(tmp_path)
+    folder = left_by("refused", tmp_path)
+    pack(folder, tmp_path / "refused.tar.gz")
+    with tarfile.open(tmp_path / "refused.tar.gz") as packed:
+        assert all(entry.isfile() or entry.isdir() for entry in packed)
+        names = packed.getnames()
+        packed.extractall(tmp_path / "unpacked", filter="data")
+    assert all(name == "refused" or name.startswith("refused/") for name in names)
+    assert not any("link" in name or "secret" in name for name in names)
+    for path in (*folder.rglob("*"), *(tmp_path / "unpacked").rglob("*")):
+        assert path.is_symlink() or path.is_dir() or b"somebody else" not in path.read_bytes()
