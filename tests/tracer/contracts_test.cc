@@ -678,5 +678,363 @@ TEST(Contracts, DoNotVerifyARankOrWorldThatIsNotThePlans) {
   EXPECT_EQ(reason({.rank = 0, .world_size = 4}), "the trace is of 4 ranks, the plan of 2");
 }
 
+// Conditions that decide, one by one.
+
+/// The one verdict of `contract` on the one step of a trace, judged by the plan.
+Verdict on_one_step(Trace& trace, Contract contract, ContractOptions options = {}) {
+  static const ExpectedPlan expected = plan();
+  options.contracts = {contract};
+  options.plan = &expected;
+  const Judgement judgement = judge(trace, options);
+  for (const Verdict& verdict : judgement.verdicts) {
+    if (verdict.ordinal) return verdict;
+  }
+  ADD_FAILURE() << "no step was judged";
+  return {};
+}
+
+/// One step of rank 1, which is what `body` adds.
+template <typename Body>
+Trace& one_step(StepTrace& builder, Where where, const Body& body) {
+  const auto rank = where == Where::gpu ? builder.gpu_rank(1, 2) : builder.cpu_rank(1, 2);
+  builder.begin_step(rank);
+  body(rank);
+  builder.end_step(rank);
+  return builder.finish();
+}
+
+TEST(Contracts, AreWorstBrokenWhateverComesAfterIt) {
+  const auto verdict = [](Status status) { return Verdict{.status = status}; };
+  const Verdict ok = verdict(Status::ok);
+  const Verdict open = verdict(Status::unverified);
+  const Verdict broken = verdict(Status::broken);
+  EXPECT_EQ(worst({ok, broken, open, ok}), Status::broken);
+  EXPECT_EQ(worst({open, broken}), Status::broken);
+  EXPECT_EQ(worst({open, ok}), Status::unverified);
+  EXPECT_EQ(worst({ok, ok}), Status::ok);
+}
+
+TEST(Contracts, VerifyNothingOfAHostThatLostOneRecord) {
+  StepTrace builder;
+  Trace& trace = two_ranks(builder, Where::cpu);
+  trace.process(1).host_dropped = 1;
+  const Judgement judgement = judged(trace, Where::cpu);
+  expect_broken(judgement, {Contract::complete_trace});
+  for (const Verdict& verdict : judgement.verdicts) {
+    if (verdict.rank != 1 || !verdict.ordinal) continue;
+    EXPECT_EQ(verdict.status, Status::unverified) << text(verdict);
+    EXPECT_EQ(verdict.reason, "1 record was dropped somewhere");
+  }
+}
+
+TEST(Contracts, DoNotVerifyACollectiveOfUnknownKind) {
+  for (const std::uint64_t thread : {7U, 99U}) {
+    StepTrace builder;
+    Trace& trace = one_step(builder, Where::cpu, [&](std::uint32_t rank) {
+      builder.update_operator(rank, 8192);
+      builder.trace().add({.start_ns = builder.now(),
+                           .end_ns = builder.now() + 5,
+                           .thread = thread,
+                           .name = builder.trace().intern("c10d::something_new"),
+                           .process = rank,
+                           .kind = EventKind::collective});
+    });
+    const Verdict gather = on_one_step(trace, Contract::no_all_gather);
+    EXPECT_EQ(gather.status, Status::unverified) << text(gather);
+    ASSERT_EQ(gather.offenders.size(), 1U) << text(gather);
+    EXPECT_EQ(on_one_step(trace, Contract::no_collectives).status,
+              thread == 7 ? Status::broken : Status::unverified);
+  }
+}
+
+TEST(Contracts, BreakOnACopyToTheDevice) {
+  StepTrace gpu;
+  Trace& trace = two_ranks(gpu, Where::gpu, [](StepTrace& builder, std::uint32_t rank) {
+    builder.copy(rank, CopyDirection::host_to_device, 8);
+  });
+  const auto broken = expect_broken(judged(trace, Where::gpu), {Contract::no_host_device_copies});
+  EXPECT_EQ(broken.at(Contract::no_host_device_copies).reason, "1 copy between host and device");
+}
+
+TEST(Contracts, VerifyCopiesOnlyWhereADeviceWouldHaveBeenSeen) {
+  // Calls of the runtime are recorded, so that a copy would have been one.
+  StepTrace idle;
+  Trace& calls = one_step(idle, Where::gpu, [&](std::uint32_t rank) {
+    idle.call(rank, "cudaStreamIsCapturing_v10000");
+  });
+  calls.process(0).host_dropped = 0;
+  const Verdict with_calls = on_one_step(calls, Contract::no_host_device_copies);
+  EXPECT_EQ(with_calls.status, Status::ok) << text(with_calls);
+  // Operators alone, on tensors of a device.
+  StepTrace blind;
+  Trace& operators = one_step(blind, Where::cpu, [&](std::uint32_t rank) {
+    blind.operation(rank, "aten::add", {{.shape = {4}, .on_device = true}});
+  });
+  const Verdict without = on_one_step(operators, Contract::no_host_device_copies);
+  EXPECT_EQ(without.status, Status::unverified) << text(without);
+  EXPECT_EQ(without.reason, "no activity of a device was recorded");
+}
+
+TEST(Contracts, DoNotVerifyAStepBesideWhichAnotherThreadCopies) {
+  StepTrace cpu;
+  Trace& trace = one_step(cpu, Where::cpu, [&](std::uint32_t rank) {
+    cpu.update_operator(rank, 8192);
+    cpu.operation(rank, "aten::copy_",
+                  {{.shape = {4}}, {.shape = {4}, .argument = 1, .on_device = true}}, 99);
+    cpu.call(rank, "cudaStreamIsCapturing_v10000");
+  });
+  const Verdict verdict = on_one_step(trace, Contract::no_host_device_copies);
+  EXPECT_EQ(verdict.status, Status::unverified) << text(verdict);
+  ASSERT_EQ(verdict.offenders.size(), 1U) << text(verdict);
+  EXPECT_EQ(verdict.offenders[0].name, "aten::copy_");
+}
+
+TEST(Contracts, BreakOnOneUpdateFewerThanOnPlainTensors) {
+  const auto updates = [](StepTrace& builder, int count) -> Trace& {
+    return one_step(builder, Where::gpu, [&](std::uint32_t rank) {
+      for (int i = 0; i < count; ++i) builder.update(rank, 8192);
+    });
+  };
+  StepTrace builder;
+  StepTrace plain;
+  Trace& trace = updates(builder, 1);
+  const ContractOptions options{.against = &updates(plain, 2)};
+  const Verdict verdict = on_one_step(trace, Contract::no_extra_launches, options);
+  EXPECT_EQ(verdict.status, Status::broken) << text(verdict);
+  EXPECT_EQ(verdict.reason, std::string(kUpdateKernel) + " 1 time, 2 on plain tensors");
+  // It may have been lost.
+  trace.process(0).dropped = 1;
+  EXPECT_EQ(on_one_step(trace, Contract::no_extra_launches, options).status, Status::unverified);
+}
+
+TEST(Contracts, CompareAStepWithThePlainStepOfItsPlaceAndRank) {
+  // The first step makes its state with a kernel of its own; rank 1 launches one more in each.
+  const auto steps = [](StepTrace& builder, int count, int more_from) -> Trace& {
+    for (const std::int64_t number : {0, 1}) {
+      const auto rank = builder.gpu_rank(number, 2);
+      for (int step = 0; step < count; ++step) {
+        builder.begin_step(rank);
+        builder.update(rank, 8192);
+        if (step == 0 || step >= more_from) builder.launch(rank, "fill");
+        if (number == 1) builder.launch(rank, "more");
+        builder.end_step(rank);
+      }
+    }
+    return builder.finish();
+  };
+  const auto broken = [&](int count, int more_from) {
+    StepTrace builder;
+    StepTrace plain;
+    const ContractOptions options{.contracts = {Contract::no_extra_launches},
+                                  .against = &steps(plain, 2, 9)};
+    std::set<std::string> found;
+    for (const Verdict& verdict : judge(steps(builder, count, more_from), options).verdicts) {
+      if (verdict.status == Status::ok) continue;
+      EXPECT_EQ(verdict.reason, "fill 1 time, 0 on plain tensors") << text(verdict);
+      found.insert(std::to_string(*verdict.rank) + verdict.step);
+    }
+    return found;
+  };
+  EXPECT_EQ(broken(2, 9), std::set<std::string>{});
+  // The plain run has two steps: its last one stands for those after it.
+  EXPECT_EQ(broken(4, 9), std::set<std::string>{});
+  EXPECT_EQ(broken(4, 3), (std::set<std::string>{"0step 3", "1step 3"}));
+}
+
+TEST(Contracts, DoNotVerifyLaunchesAgainstATraceOfAnotherKind) {
+  StepTrace builder;
+  const auto update = [](StepTrace& one, Where where) -> Trace& {
+    return one_step(one, where, [&](std::uint32_t rank) {
+      where == Where::gpu ? one.update(rank, 8192) : one.update_operator(rank, 8192);
+    });
+  };
+  Trace& trace = update(builder, Where::gpu);
+  StepTrace on_cpu;
+  const Verdict other =
+      on_one_step(trace, Contract::no_extra_launches, {.against = &update(on_cpu, Where::cpu)});
+  EXPECT_EQ(other.status, Status::unverified);
+  EXPECT_EQ(other.reason, "only one of the two traces has kernels");
+  StepTrace no_calls;
+  Trace& by_time = one_step(no_calls, Where::gpu, [&](std::uint32_t rank) {
+    Event event = no_calls.kernel(rank, kUpdateKernel, 1);
+    event.start_ns = no_calls.now() + 1;
+    event.end_ns = no_calls.now() + 2;
+    no_calls.trace().add(event);
+  });
+  const Verdict blind = on_one_step(trace, Contract::no_extra_launches, {.against = &by_time});
+  EXPECT_EQ(blind.status, Status::unverified);
+  EXPECT_EQ(blind.reason, "no API call is recorded in the plain trace");
+}
+
+TEST(Contracts, BreakCompleteTraceOnMoreKernelsThanLaunches) {
+  StepTrace gpu;
+  Trace& trace = two_ranks(gpu, Where::gpu);
+  *trace.process(1).launched -= 1;
+  const auto broken = expect_broken(judged(trace, Where::gpu), {Contract::complete_trace});
+  EXPECT_EQ(broken.at(Contract::complete_trace).reason,
+            "5 launches, 6 kernels received, none reported as dropped");
+}
+
+TEST(Contracts, DoNotVerifyCompletenessOfAHostThatCannotSayWhatItLost) {
+  StepTrace cpu;
+  Trace& trace = two_ranks(cpu, Where::cpu);
+  for (const std::uint32_t rank : {0U, 1U}) trace.process(rank).host_dropped.reset();
+  const auto open = with_status(judged(trace, Where::cpu), Status::unverified);
+  ASSERT_EQ(open.count(Contract::complete_trace), 1U);
+  EXPECT_EQ(open.at(Contract::complete_trace).reason,
+            "the source does not say whether it lost records");
+}
+
+TEST(Contracts, DoNotCountWhatAGraphStarts) {
+  StepTrace gpu;
+  Trace& trace = two_ranks(gpu, Where::gpu, [](StepTrace& builder, std::uint32_t rank) {
+    const std::uint64_t graph = builder.call(rank, "cudaGraphLaunch_v10000");
+    for (int i = 0; i < 2; ++i) {
+      builder.trace().add(builder.kernel(rank, "in a graph", graph));
+    }
+    builder.count_launch(rank);
+  });
+  const auto open = with_status(judged(trace, Where::gpu), Status::unverified);
+  ASSERT_EQ(open.count(Contract::complete_trace), 1U);
+  EXPECT_EQ(open.at(Contract::complete_trace).reason,
+            "7 launches, 8 kernels received; graphs start many with one");
+}
+
+TEST(Contracts, BreakCompleteTraceOnAKernelWithoutItsLaunchBetweenSteps) {
+  StepTrace gpu;
+  Trace& trace = two_ranks(gpu, Where::gpu);
+  Event event = gpu.kernel(1, kUpdateKernel, 987654);
+  event.start_ns = 1;
+  event.end_ns = 2;
+  trace.add(event);
+  *trace.process(1).launched += 1;
+  trace.finish();
+  const auto broken = expect_broken(judged(trace, Where::gpu), {Contract::complete_trace});
+  EXPECT_FALSE(broken.at(Contract::complete_trace).ordinal.has_value());
+  EXPECT_EQ(broken.at(Contract::complete_trace).reason, "1 kernel has no launch in the trace");
+}
+
+TEST(Contracts, WantEveryDeclaredCollectiveThatIsNotLost) {
+  StepTrace builder;
+  Trace& trace = one_step(builder, Where::cpu, [&](std::uint32_t rank) {
+    builder.operation(rank, "gloo:all_to_all", {{.shape = {9}}});
+  });
+  const ContractOptions two{
+      .collectives = std::vector{CollectiveKind::all_to_all, CollectiveKind::all_reduce}};
+  const Verdict missing = on_one_step(trace, Contract::no_collectives, two);
+  EXPECT_EQ(missing.status, Status::broken) << text(missing);
+  EXPECT_EQ(missing.reason, "the declared all-reduce is not in the step");
+  trace.process(0).host_dropped = 1;
+  EXPECT_EQ(on_one_step(trace, Contract::no_collectives, two).status, Status::unverified);
+}
+
+TEST(Contracts, TakeSendsAndReceivesAndNothingElseForADeclaredAllToAll) {
+  const auto status = [](const char* kernel) {
+    StepTrace builder;
+    Trace& trace =
+        one_step(builder, Where::gpu, [&](std::uint32_t rank) { builder.launch(rank, kernel); });
+    return on_one_step(trace, Contract::no_collectives,
+                       {.collectives = std::vector{CollectiveKind::all_to_all}})
+        .status;
+  };
+  EXPECT_EQ(status("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"), Status::ok);
+  EXPECT_EQ(status("ncclDevKernel_AllReduce_Sum_f32_RING_LL()"), Status::broken);
+}
+
+TEST(Contracts, BelieveNeitherOperatorNorKernelAlone) {
+  // The operator was handed more than the kernel says it stepped.
+  StepTrace both;
+  Trace& differing = one_step(both, Where::gpu, [&](std::uint32_t rank) {
+    both.update_operator(rank, 16384);
+    both.update(rank, 8192);
+    both.update(rank, 5000);
+  });
+  EXPECT_EQ(on_one_step(differing, Contract::local_n).status, Status::broken);
+  // The operators' sizes are the plan's, and what they started on the device nobody saw.
+  StepTrace unseen;
+  Trace& operators = one_step(unseen, Where::cpu, [&](std::uint32_t rank) {
+    for (const std::int64_t n : {8192, 5000}) {
+      unseen.operation(rank, kUpdateOperator, {{.shape = {n}, .argument = 2, .on_device = true}});
+    }
+  });
+  const Verdict verdict = on_one_step(operators, Contract::local_n);
+  EXPECT_EQ(verdict.status, Status::unverified) << text(verdict);
+  EXPECT_EQ(verdict.reason, "the operators have the plan's sizes; their kernels were not recorded");
+}
+
+TEST(Contracts, BreakLocalNWhereAKernelReadsAnEmptyShardBeforeTheUpdate) {
+  const auto status = [](std::int64_t n) {
+    StepTrace builder;
+    Trace& trace = one_step(builder, Where::gpu, [&](std::uint32_t rank) {
+      Event event = builder.kernel(rank, "kPreconditionOptimizer32bit2State<float>",
+                                   builder.call(rank, "cudaLaunchKernel_v7000"));
+      event.value = n;
+      event.value_source = ValueSource::exact;
+      builder.trace().add(event);
+      builder.count_launch(rank);
+      builder.update(rank, 8192);
+      builder.update(rank, 5000);
+    });
+    return on_one_step(trace, Contract::local_n).status;
+  };
+  EXPECT_EQ(status(5000), Status::ok);
+  EXPECT_EQ(status(0), Status::broken);
+  EXPECT_EQ(status(10000), Status::broken);
+}
+
+TEST(Contracts, DoNotVerifySeveralKernelsThatEachStepManyTensors) {
+  StepTrace builder;
+  Trace& trace = one_step(builder, Where::gpu, [&](std::uint32_t rank) {
+    for (const std::int64_t blocks : {26, 26}) {  // together the plan's 52
+      Event event = builder.kernel(rank, "stepscope_adamw_step(StepArguments)",
+                                   builder.call(rank, "cuLaunchKernelEx"));
+      event.value = blocks * 256;
+      event.value_source = ValueSource::grid_bound;
+      builder.trace().add(event);
+      builder.count_launch(rank);
+    }
+  });
+  const Verdict verdict = on_one_step(trace, Contract::local_n);
+  EXPECT_EQ(verdict.status, Status::unverified) << text(verdict);
+}
+
+TEST(Contracts, VerifyNoStepWhoseKernelsWereNotRecordedAndDoNotCountIt) {
+  // A profiler that began late: the first step has calls and no kernels.
+  StepTrace builder;
+  const auto rank = builder.gpu_rank(1, 2);
+  for (int step = 0; step < 2; ++step) {
+    builder.begin_step(rank);
+    builder.call(rank, "cudaStreamIsCapturing_v10000");
+    if (step == 1) builder.update(rank, 8192);
+    builder.end_step(rank);
+  }
+  Trace& trace = builder.finish();
+  trace.process(0).dropped.reset();
+  trace.process(0).launched.reset();
+  const Judgement judgement = judged(trace, Where::gpu, {.contracts = {Contract::no_collectives}});
+  ASSERT_EQ(judgement.coverage.size(), 1U);
+  EXPECT_EQ(judgement.coverage[0].steps, 2);
+  EXPECT_EQ(judgement.coverage[0].covered, 1);
+  ASSERT_EQ(judgement.verdicts.size(), 2U);
+  EXPECT_EQ(judgement.verdicts[0].status, Status::unverified);
+  EXPECT_EQ(judgement.verdicts[0].reason, "no kernel was recorded in this step");
+  EXPECT_EQ(judgement.verdicts[1].status, Status::ok);
+}
+
+TEST(Contracts, DoNotCallAStepCompleteOfWhichNothingWasRecorded) {
+  StepTrace builder;
+  const auto rank = builder.gpu_rank(1, 2);
+  for (int step = 0; step < 2; ++step) {
+    builder.begin_step(rank);
+    if (step == 1) builder.update(rank, 8192);
+    builder.end_step(rank);
+  }
+  Trace& trace = builder.finish();
+  trace.process(0).dropped.reset();
+  const Verdict first = on_one_step(trace, Contract::complete_trace);
+  EXPECT_EQ(first.status, Status::unverified) << text(first);
+  EXPECT_EQ(first.reason, "nothing was recorded in this step");
+}
+
 }  // namespace
 }  // namespace stepscope::tracer
