@@ -200,6 +200,16 @@ def seconds(text: str) -> float:
     return value
 
 
+def positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f'"{text}" is no positive number')
+    return value
+
+
 def json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)

@@ -3,6 +3,9 @@ same parameters, in name, order, shape and value (bench/train_network.h)."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import torch
 from torch.nn import functional
 
@@ -76,3 +79,26 @@ class ByteTransformer(torch.nn.Module):
             x = block(x)
         logits = self.head(self.norm(x)).float()
         return functional.cross_entropy(logits.view(-1, BYTES), targets.reshape(-1))
+
+
+def parameters_of(width: int, layers: int) -> dict[str, torch.Size]:
+    """Shapes by name, in order."""
+    with torch.device("meta"):
+        network = ByteTransformer(width, layers)
+    return {name: parameter.shape for name, parameter in network.named_parameters()}
+
+
+def numel_of(width: int, layers: int) -> dict[str, int]:
+    return {name: shape.numel() for name, shape in parameters_of(width, layers).items()}
+
+
+def describe_network(width: int, layers: int, folder: Path) -> tuple[Path, Path]:
+    """Writes the network and its units as plan_state takes them: --model and --wrap."""
+    parameters = parameters_of(width, layers)
+    model, units = folder / "network.json", folder / "units.json"
+    listed = [{"name": name, "shape": list(shape)} for name, shape in parameters.items()]
+    model.write_text(json.dumps(listed) + "\n")
+    root = [name for name in parameters if not name.startswith("blocks.")]
+    blocks = [[f"blocks.{number}"] for number in range(layers)]
+    units.write_text(json.dumps([root, *blocks]) + "\n")
+    return model, units

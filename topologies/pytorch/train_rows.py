@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from results.percentile import METHOD, percentile
 from results.run_writer import RunWriter
+from topologies.pytorch.case import Case
 from topologies.pytorch.training import TrainResult
 
 COLUMNS = (
@@ -22,8 +25,8 @@ COLUMNS = (
 )
 
 
-def benchmark_name(result: TrainResult, model: str) -> str:
-    return result.case.benchmark_name(model).replace("OptimizerStep/", "TrainStep/", 1)
+def benchmark_name(case: Case, model: str) -> str:
+    return case.benchmark_name(model).replace("OptimizerStep/", "TrainStep/", 1)
 
 
 def savings(result: TrainResult, adamw: TrainResult | None) -> list[float | None]:
@@ -46,7 +49,7 @@ def write_train_rows(
 ) -> None:
     """One row of results.csv a rank, one of samples.csv a timed step."""
     case, samples = result.case, result.samples
-    name = benchmark_name(result, model)
+    name = benchmark_name(case, model)
     for rank, (figures, saved) in enumerate(zip(result.ranks, savings(result, adamw), strict=True)):
         slowest = samples.slowest_rank.count(rank)
         row = {
@@ -57,7 +60,7 @@ def write_train_rows(
             "optimizer": case.optimizer,
             "topology": case.sharding.topology,
             "state_policy": case.state_policy,
-            "wrapping": "blocks" if case.sharding.topology == "fsdp1" else None,
+            "wrapping": _wrapping(case),
             "dtype": case.dtype,
             "model": model,
             "device": device,
@@ -73,10 +76,10 @@ def write_train_rows(
             "percentile_method": METHOD,
             "saving_vs_fp32_adamw": saved,
             "max_over_rank_share": slowest / len(samples.step_ns) if samples.step_ns else None,
-            "first_loss": result.first_loss,
-            "last_loss": result.last_loss,
+            "first_loss": _finite(result.first_loss),
+            "last_loss": _finite(result.last_loss),
             "checked": "loss: finite and falling" if result.losses else None,
-            "contract": "unverified",
+            "contract": result.contracts[rank].status if result.contracts else "unverified",
             **figures,
         }
         folder.add_result(row)
@@ -91,9 +94,19 @@ def write_train_rows(
                 "slowest_rank": samples.slowest_rank[step],
                 "middle_rank_ns": samples.middle_rank_ns[step],
                 "start_ns": samples.start_ns[step],
-                "loss": timed_losses[step],
+                "loss": _finite(timed_losses[step]),
             }
         )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _wrapping(case: Case) -> str | None:
+    if case.sharding.topology != "fsdp1":
+        return None
+    return "blocks, use_orig_params" if case.sharding.use_orig_params else "blocks"
 
 
 def table_header() -> str:

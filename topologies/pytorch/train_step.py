@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import sys
 from pathlib import Path
@@ -16,35 +15,40 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 import topologies.pytorch.quiet_imports  # noqa: F401  before PyTorch
+from topologies.pytorch import launch
+
+if __name__ == "__main__":
+    launch.find_rank_or_end("train_step.py")
 
 # isort: split
 import torch
-import torch.distributed as dist
 
-from results.run_folder import RunFolderError
+from results.contract_table import contract_table
 from results.run_writer import RunWriter
 from topologies.pytorch.adapters import ADAPTERS
 from topologies.pytorch.case import CLASSES, Case, default_adapter
-from topologies.pytorch.options import Parser, listed, seconds, whole
+from topologies.pytorch.options import Parser, listed, positive, seconds, whole
 from topologies.pytorch.programs import ROOT, run_program
+from topologies.pytorch.rank_program import end_rank, run_rank
 from topologies.pytorch.ranks import (
     CannotRun,
     Job,
     RanksFailed,
     connect,
-    error_text,
     from_root,
     gather,
     together,
 )
 from topologies.pytorch.sharded_model import Sharding
-from topologies.pytorch.train_network import HEAD_WIDTH, ByteTransformer
-from topologies.pytorch.train_rows import table_header, table_row, write_train_rows
+from topologies.pytorch.step_contracts import StepRecording, Tracing
+from topologies.pytorch.step_rows import write_contracts
+from topologies.pytorch.train_network import HEAD_WIDTH, describe_network, numel_of
+from topologies.pytorch.train_rows import benchmark_name, table_header, table_row, write_train_rows
 from topologies.pytorch.train_text import TrainText
 from topologies.pytorch.training import TrainResult, TrainSettings, compare_with_adamw, train
 from topologies.pytorch.versions import versions
 
-FINE, CHECK_FAILED, CANNOT_RUN = 0, 1, 2
+FINE, CHECK_FAILED = 0, 1
 TEXT = "/usr/share/common-licenses/GPL-3"
 EPILOG = """\
 examples:
@@ -53,7 +57,7 @@ examples:
   torchrun ... train_step.py --topology fsdp1 --optimizer AdamW8bit --adapter original-parameters
 
 A training fails where a loss is not finite, where the last is not below 0.9 of the first, or where
-AdamW8bit's is more than 0.1 from that of FP32 AdamW in the same run.
+AdamW8bit's is more than 0.1 from that of FP32 AdamW in the same run, or where a contract is broken.
 exit code: 0 trained; 1 a training failed (with the adapter none that is a finding: 0); 2 could not
 run"""
 
@@ -83,9 +87,17 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help=f"{', '.join(ADAPTERS)}; for bitsandbytes (default: by topology)",
     )
     add("--topology", choices=("fsdp2", "fsdp1"), default="fsdp2", help="default fsdp2")
+    add("--use-orig-params", action="store_true", help="fsdp1 shows the original parameters")
+    add("--learning-rate", type=positive, help="default: the library's own")
     add("--device", choices=("cpu", "cuda"), default="cpu", help="default cpu")
     add("--steps", type=whole(1), default=100, help="timed steps (default 100)")
     add("--warmup", type=whole(1), default=10, help="steps before them (default 10)")
+    add(
+        "--trace",
+        type=whole(0),
+        help="steps recorded after the timed ones, to judge the contracts"
+        " of the optimizer's part (default 3; none on cuda)",
+    )
     add("--threads", type=whole(1), help="threads a rank (default: cores / ranks of this host)")
     add("--timeout", type=seconds, default=60.0, help="seconds to wait for others (default 60)")
     add("--out", type=Path, help="run folder (default runs/<utc>-<commit>-pytorch-train)")
@@ -93,18 +105,25 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.width % HEAD_WIDTH:
         raise CannotRun(f"a width of {options.width} is no multiple of {HEAD_WIDTH}")
+    if options.device == "cuda" and options.trace:
+        raise CannotRun("--trace records steps on the CPU only; trace a GPU with nsys profile")
+    if options.trace is None:
+        options.trace = 3 if options.device == "cpu" else 0
+    if options.use_orig_params and options.topology != "fsdp1":
+        raise CannotRun("--use-orig-params is given without --topology fsdp1")
     return options
 
 
 def cases_of(options: argparse.Namespace) -> list[Case]:
     """FP32 AdamW first, because the others are compared with it."""
     cases = []
+    given = {} if options.learning_rate is None else {"lr": options.learning_rate}
+    sharding = Sharding(options.topology, use_orig_params=options.use_orig_params)
     for name in sorted(options.optimizer, key=lambda name: name != "AdamW"):
         optimizer_class, arguments = CLASSES[name]
         wanted = options.adapter if optimizer_class.startswith("bitsandbytes") else None
         for adapter in wanted or [default_adapter(optimizer_class, options.topology)]:
-            sharding = Sharding(options.topology)
-            cases.append(Case(optimizer_class, arguments, adapter, sharding, "fp32"))
+            cases.append(Case(optimizer_class, {**arguments, **given}, adapter, sharding, "fp32"))
     return cases
 
 
@@ -113,7 +132,7 @@ def run_trainings(job: Job, options: argparse.Namespace, arguments: list[str]) -
     command = ["--model", "tiny", "--", "topologies/pytorch/train_step.py", *arguments]
     described = from_root(job, lambda: json.loads(run_program("describe_run", *command)))
     provenance = described["provenance"]
-    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", job.world_size))
+    local_ranks = launch.find_rank().local_world_size
     threads = options.threads or max(1, len(os.sched_getaffinity(0)) // local_ranks)
     torch.set_num_threads(threads)
     settings = TrainSettings(
@@ -126,8 +145,8 @@ def run_trainings(job: Job, options: argparse.Namespace, arguments: list[str]) -
         threads,
     )
     model = f"bytes-{options.layers}x{options.width}"
-    shapes = [p.shape for p in ByteTransformer(options.width, options.layers).parameters()]
-    size = {"global_numel": sum(map(math.prod, shapes)), "parameters": len(shapes)}
+    numels = numel_of(options.width, options.layers).values()
+    size = {"global_numel": sum(numels), "parameters": len(numels)}
     hosts = gather(provenance["host"])
 
     def create() -> RunWriter | None:
@@ -148,6 +167,14 @@ def run_trainings(job: Job, options: argparse.Namespace, arguments: list[str]) -
         return RunWriter.create(out, manifest)
 
     folder = together(create)
+
+    def describe() -> tuple[str, str, str]:
+        model_file, units = describe_network(options.width, options.layers, folder.working)
+        traces = folder.working / "traces"
+        traces.mkdir()
+        return str(model_file), str(traces), str(units)
+
+    tracing = Tracing(options.trace, *from_root(job, describe)) if options.trace else None
     if job.is_root:
         print(
             f"{model} on PyTorch FSDP: {size['global_numel']:,} parameters, {job.world_size} ranks,"
@@ -155,9 +182,11 @@ def run_trainings(job: Job, options: argparse.Namespace, arguments: list[str]) -
         )
         print(table_header(), flush=True)
     adamw: TrainResult | None = None
-    results = []
+    results: list[TrainResult] = []
     for case in cases_of(options):
-        result = train(job, case, settings)
+        name = benchmark_name(case, model)
+        recording = StepRecording(job, case, name, tracing) if tracing else None
+        result = train(job, case, settings, recording)
         if case.optimizer == "AdamW":
             adamw = result
         compare_with_adamw(result, adamw)
@@ -175,9 +204,18 @@ def run_trainings(job: Job, options: argparse.Namespace, arguments: list[str]) -
             print(table_row(result, adamw), flush=True)
 
         together(record)
-    together(lambda: print(folder.finish(), flush=True) if folder else None)
-    failed = any(one.failure and not one.is_finding for one in results)
-    return CHECK_FAILED if failed else FINE
+
+    def finish() -> None:
+        if folder is None:
+            return
+        if tracing:
+            named = [(benchmark_name(one.case, model), one) for one in results]
+            cases = write_contracts(folder.working / "contracts.json", named)
+            print("\n".join(["", *contract_table(cases)]))
+        print(folder.finish(), flush=True)
+
+    together(finish)
+    return CHECK_FAILED if any(one.is_wrong for one in results) else FINE
 
 
 def run(arguments: list[str]) -> int:
@@ -193,23 +231,8 @@ def run(arguments: list[str]) -> int:
 
 
 def main() -> int:
-    code = CANNOT_RUN
-    try:
-        code = run(sys.argv[1:])
-        if dist.is_initialized():
-            dist.destroy_process_group()
-    except (CannotRun, RunFolderError) as error:
-        # What all ranks know, rank 0 says.
-        if not isinstance(error, RanksFailed) or dist.get_rank() == 0:
-            print(f"train_step.py: {error}", file=sys.stderr)
-    except Exception as error:
-        print(f"train_step.py: {error_text(error)}", file=sys.stderr)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if code not in (FINE, CHECK_FAILED):
-        os._exit(code)  # a rank that failed must not wait for the others in an exit handler
-    return code
+    return run_rank("train_step.py", run)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_rank(main())

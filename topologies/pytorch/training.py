@@ -26,8 +26,9 @@ from topologies.pytorch.shard_layout import (
 )
 from topologies.pytorch.sharded_model import local
 from topologies.pytorch.state_bytes import state_bytes, storage_bytes, tensors_of
+from topologies.pytorch.step_contracts import RankContracts, StepRecording
 from topologies.pytorch.step_timing import Samples, timed_steps
-from topologies.pytorch.train_network import Block, ByteTransformer
+from topologies.pytorch.train_network import Block, ByteTransformer, numel_of
 from topologies.pytorch.train_text import TrainText
 
 # What is asked of a training: bench/train_case_run.cc asks the same.
@@ -55,6 +56,15 @@ class TrainResult:
     samples: Samples = field(default_factory=lambda: Samples([], [], [], []))
     losses: list[float] = field(default_factory=list)  # by step, warm-up first; mean over ranks
     ranks: list[dict[str, Any]] = field(default_factory=list)  # columns of results.csv, by rank
+    contracts: list[RankContracts] = field(default_factory=list)  # by rank; none: not recorded
+
+    @property
+    def is_wrong(self) -> bool:
+        """A failed check. What the adapter `none` shows of bitsandbytes is a finding."""
+        if self.failure:
+            return not self.is_finding
+        is_broken = any(one.status == "broken" for one in self.contracts)
+        return is_broken and self.case.adapter != "none"
 
     @property
     def first_loss(self) -> float | None:
@@ -68,46 +78,84 @@ class TrainResult:
         return sum(last) / len(last) if last else None
 
 
-def train(job: Job, case: Case, settings: TrainSettings) -> TrainResult:
-    """Trains with `case` from the common start. Collective."""
+def train(
+    job: Job, case: Case, settings: TrainSettings, recording: StepRecording | None
+) -> TrainResult:
+    """Trains with `case` from the common start; `recording` judges the optimizer's part of steps
+    after the timed ones. Collective."""
     result = TrainResult(case)
-    _train(job, case, settings, result)
+    is_recorded = _train(job, case, settings, result, recording)
     gc.collect()  # FSDP's modules are cycles: they must not count in the next case's peak
+    if is_recorded:  # plain tensors take the memory of the sharded ones
+        result.contracts = recording.judge(numel_of(settings.width, settings.layers))
     return result
 
 
-def _train(job: Job, case: Case, settings: TrainSettings, result: TrainResult) -> None:
-    model, layout = together(lambda: _sharded(case, settings, job))
-    optimizer = together(lambda: _optimizer(model, layout, case))
-    losses: list[torch.Tensor] = []
+class _Training:
+    """The sharded network, its optimizer, and what it has learnt so far."""
 
-    def step() -> None:
-        inputs, targets = settings.text.batch(len(losses), job.rank, settings.sequences)
-        loss = model(inputs.to(job.device), targets.to(job.device))
+    def __init__(self, job: Job, case: Case, settings: TrainSettings) -> None:
+        self._job, self._settings = job, settings
+        self.model, self.layout = together(lambda: _sharded(case, settings, job))
+        self.optimizer = together(lambda: _optimizer(self.model, self.layout, case))
+        self.losses: list[torch.Tensor] = []
+
+    def backward(self) -> None:
+        """Gradients of the next batch, reduced over the ranks."""
+        job, settings = self._job, self._settings
+        inputs, targets = settings.text.batch(len(self.losses), job.rank, settings.sequences)
+        loss = self.model(inputs.to(job.device), targets.to(job.device))
         loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.detach())
+        self.losses.append(loss.detach())
 
-    failure = None
-    for number in range(1, settings.warmup_steps + 1):
-        try:
-            step()
-        except Exception as error:
-            names = [(clean(name), p) for name, p in model.named_parameters()]
-            failure = describe_failure(error, number, names, optimizer.state)
-        found = [one for one in gather(failure) if one is not None]
-        if found:
-            result.failure, result.is_finding = found[0], case.adapter == "none"
-            break
-    if not result.failure:
+    def step(self) -> None:
+        self.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def named_parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
+        return [(clean(name), p) for name, p in self.model.named_parameters()]
+
+
+def _train(
+    job: Job,
+    case: Case,
+    settings: TrainSettings,
+    result: TrainResult,
+    recording: StepRecording | None,
+) -> bool:
+    """Fills `result` but for its contracts; returns whether steps were recorded."""
+    training = _Training(job, case, settings)
+    failure = _warm_up(training, settings.warmup_steps)
+    if failure:
+        result.failure, result.is_finding = failure, case.adapter == "none"
+    else:
         reset_peak_resident()
-        result.samples = timed_steps(step, settings.steps, job.device)
-        by_rank = gather([float(loss) for loss in losses])
+        result.samples = timed_steps(training.step, settings.steps, job.device)
+        by_rank = gather([float(loss) for loss in training.losses])
         result.losses = [sum(one) / len(one) for one in zip(*by_rank, strict=True)]
         result.failure = _judged(result)
-    further = step if result.samples.step_ns else None
-    result.ranks = gather(_figures(job, model, layout, optimizer, further, settings))
+    result.ranks = gather(_figures(job, training, case, settings, not failure))
+    if recording is None or failure:
+        return False
+    together(training.backward)
+    recording.record(training.optimizer.step)
+    return True
+
+
+def _warm_up(training: _Training, steps: int) -> str | None:
+    """What failed in a step, on the first rank where it did."""
+    failure = None
+    for number in range(1, steps + 1):
+        try:
+            training.step()
+        except Exception as error:
+            names = training.named_parameters()
+            failure = describe_failure(error, number, names, training.optimizer.state)
+        for rank, one in enumerate(gather(failure)):
+            if one is not None:
+                return one if rank == 0 else f"rank {rank}: {one}"
+    return None
 
 
 def compare_with_adamw(result: TrainResult, adamw: TrainResult | None) -> None:
@@ -123,7 +171,7 @@ def compare_with_adamw(result: TrainResult, adamw: TrainResult | None) -> None:
 
 
 def _judged(result: TrainResult) -> str:
-    for number, loss in enumerate(result.losses):
+    for number, loss in enumerate(result.losses, start=1):
         if not math.isfinite(loss):
             return f"the loss of step {number} is {loss}"
     if result.last_loss >= MOST_OF_FIRST_LOSS * result.first_loss:
@@ -163,26 +211,24 @@ def _optimizer(model: torch.nn.Module, layout: ShardLayout, case: Case) -> torch
 
 
 def _figures(
-    job: Job,
-    model: torch.nn.Module,
-    layout: ShardLayout,
-    optimizer: torch.optim.Optimizer,
-    step: Any,  # None where it fails
-    settings: TrainSettings,
+    job: Job, training: _Training, case: Case, settings: TrainSettings, stepped: bool
 ) -> dict[str, Any]:
-    parameters = list(model.parameters())
+    optimizer, layout = training.optimizer, training.layout
+    parameters = list(training.model.parameters())
     values = [local(p) for p in parameters]
-    numel = sum(one.numel for p in parameters for one in layout.ranges(p, job.rank))
+    ranges = [one for p in parameters for one in layout.ranges(p, job.rank)]
+    numel = sum(one.numel for one in ranges)
     figures = {
         "rank": job.rank,
         "learning_rate": float(optimizer.param_groups[0]["lr"]),
         "threads": settings.threads,
         "local_numel": numel,
+        "empty_shards": len(layout.order) - len({one.name for one in ranges}),
         "parameter_bytes": storage_bytes(values),
     }
-    if step is None:
+    if not stepped:
         return figures
-    state = state_bytes(optimizer.state, "8bit" in type(optimizer).__name__)
+    state = state_bytes(optimizer.state, case.asks_8bit)
     figures |= {
         "moment_bytes": state.moment_bytes,
         "state_bytes": state.state_bytes,
@@ -193,9 +239,12 @@ def _figures(
         "peak_resident_bytes": resident_bytes(peak=True),
     }
     held = [tensor for _, tensor in tensors_of(optimizer.state)]
-    figures["peak_allocated_bytes"] = peak_of_step(
-        step, storage_bytes([*values, *held]), job.device
-    )
+    held_bytes = storage_bytes([*values, *held])
+    figures["peak_allocated_bytes"] = peak_of_step(training.step, held_bytes, job.device)
     if job.device.type == "cuda":
         figures["peak_reserved_bytes"] = torch.cuda.max_memory_reserved(job.device)
+    training.backward()
+    gradients = [local(p.grad) for p in parameters if p.grad is not None]
+    figures["gradient_bytes"] = storage_bytes(gradients)
+    optimizer.zero_grad()
     return figures
