@@ -66,7 +66,9 @@ std::string agreement(const StepOptions& options, const Model& model) {
   for (const auto& parameter : model.parameters) {
     text += "parameter=" + parameter.name;
     for (const std::int64_t extent : parameter.shape) text += " " + std::to_string(extent);
-    text += is_stepped(parameter) ? "\n" : " not stepped\n";
+    if (!parameter.tied_to.empty()) text += " tied to " + parameter.tied_to;
+    if (!parameter.requires_grad) text += " frozen";
+    text += parameter.has_gradient ? "\n" : " without gradient\n";
   }
   for (const StepCase& step_case : step_cases(options)) {
     const auto& h = step_case.config.hyperparameters;

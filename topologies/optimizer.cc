@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cstddef>
+#include <string>
+#include <utility>
 
 #include "core/error.h"
 #include "core/printable.h"
@@ -38,6 +40,23 @@ constexpr std::array<Facts, 3> kFacts = {{
 
 const Facts& facts(Optimizer optimizer) { return kFacts[static_cast<std::size_t>(optimizer)]; }
 
+/// Optimizers of bitsandbytes that people ask for and that are not here, by a word in their names
+/// however they are spelt (PagedAdamW8bit, paged_adamw_8bit), and why.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kNotHere = {{
+    {"paged", "its state is paged: managed memory that moves between host and device"},
+    {"ademamix", "AdEMAMix keeps a third moment"},
+    {"lamb", "LAMB needs the norm of the whole parameter, of which a rank holds a shard"},
+    {"lars", "LARS needs the norm of the whole parameter, of which a rank holds a shard"},
+}};
+
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return lower;
+}
+
 }  // namespace
 
 const std::vector<Optimizer>& all_optimizers() {
@@ -52,7 +71,13 @@ Optimizer parse_optimizer(std::string_view name) {
   for (const Optimizer optimizer : all_optimizers()) {
     if (name == optimizer_name(optimizer)) return optimizer;
   }
-  throw Error("unknown optimizer " + printable(name), "use AdamW8bit, Lion8bit or AdamW");
+  const char* const advice = "use AdamW8bit, Lion8bit or AdamW";
+  for (const auto& [word, reason] : kNotHere) {
+    if (lower_case(name).find(word) == std::string::npos) continue;
+    throw Error("optimizer " + printable(name) + " is not supported: " + std::string(reason),
+                advice);
+  }
+  throw Error("unknown optimizer " + printable(name), advice);
 }
 
 kernels::Algorithm algorithm(Optimizer optimizer) { return facts(optimizer).algorithm; }

@@ -27,7 +27,8 @@ const std::vector<Optimizer>& all_optimizers();
 /// "AdamW8bit", "Lion8bit" or "AdamW".
 std::string_view optimizer_name(Optimizer optimizer);
 
-/// The inverse of optimizer_name, case-sensitive. Throws Error listing the names otherwise.
+/// The inverse of optimizer_name, case-sensitive. Throws Error listing the names otherwise; for
+/// paged optimizers, LAMB, LARS and AdEMAMix it says what they would need.
 Optimizer parse_optimizer(std::string_view name);
 
 kernels::Algorithm algorithm(Optimizer optimizer);

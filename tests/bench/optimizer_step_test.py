@@ -279,37 +279,47 @@ def awkward(path: Path) -> str:
 @pytest.mark.parametrize(
     ("world_size", "topology", "more"),
     [
+        (1, "single", []),
         (2, "ddp", []),
         (3, "fsdp2", []),
         (4, "hsdp", ["--replicas", "2"]),
         (3, "fsdp1", ["--wrap", "per-parameter"]),
         (2, "fsdp1", ["--wrap", "per-module"]),
         (4, "fsdp1", ["--wrap", "whole-model"]),
+        (3, "fsdp1", ["--wrap", "units.json"]),
     ],
 )
 def test_every_topology_and_policy_is_right_over_real_ranks_and_as_planned(
     world_size, topology, more, tmp_path
 ):
     model = awkward(tmp_path / "m.json")
+    (tmp_path / "units.json").write_text('[["m.a", "n.c"], ["m.b", "n.small", "o"]]')
     arguments = ["--topology", topology, *more, "--state-policy", "local,global,original"]
-    table = rows(measure(tmp_path, model, *arguments, "--dtype", "bf16", world_size=world_size))
+    folder = measure(
+        tmp_path, model, *arguments, "--dtype", "bf16", world_size=world_size, cwd=tmp_path
+    )
+    table = rows(folder)
     assert len(table) == (1 + 3 + 3) * world_size
     assert {r["status"] for r in table} == {"ok"}
-    for policy in ("local", "global", "original"):
+    for optimizer, policy in {(r["optimizer"], r["state_policy"]) for r in table}:
         command = [BIN / "plan_state", "--model", model, "--topology", topology, *more]
-        command += ["--world-size", str(world_size), "--optimizer", "AdamW8bit", "--dtype", "bf16"]
-        command += ["--state-policy", policy, "--ranks", "--json"]
-        plan = subprocess.run(command, capture_output=True, text=True, check=True)
+        command += ["--world-size", str(world_size), "--optimizer", optimizer, "--dtype", "bf16"]
+        if policy:  # FP32 AdamW is the same under every policy
+            command += ["--state-policy", policy]
+        command += ["--ranks", "--json"]
+        plan = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
         planned = json.loads(plan.stdout)["ranks"]
-        measured = [
-            r for r in table if r["optimizer"] == "AdamW8bit" and r["state_policy"] == policy
-        ]
+        measured = [r for r in table if (r["optimizer"], r["state_policy"]) == (optimizer, policy)]
+        assert len(measured) == world_size
         for row in measured:
             rank = planned[int(row["rank"])]
             assert int(row["state_bytes"]) == rank["state_bytes"]
+            assert int(row["parameter_bytes"]) == rank["parameter_bytes"]
+            assert int(row["gradient_bytes"]) == rank["gradient_bytes"]
             assert int(row["local_numel"]) == rank["local_numel"]
             assert int(row["parameters_8bit"]) == rank["tensors_8bit"]
-            assert int(row["parameters_fp32"]) == rank["tensors_fp32"]
+            if optimizer != "AdamW":  # nothing falls back to FP32 where nothing asked for 8-bit
+                assert int(row["parameters_fp32"]) == rank["tensors_fp32"]
 
 
 @pytest.mark.parametrize(
@@ -442,6 +452,41 @@ def test_ranks_with_different_options_stop_together_and_name_the_difference(tmp_
     ended = run(["--quick", "--out", str(tmp_path / "no")], arguments_by_rank={1: ["--steps", "7"]})
     assert [e.code for e in ended] == [2, 2]
     assert all("steps=20" in e.err and "steps=7" in e.err for e in ended)
+    assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize(
+    ("theirs", "found"),
+    [
+        (parameter("b", 4001), "b 4001"),
+        (parameter("b", 4000, tied_to="a"), "b 4000 tied to a"),
+        (parameter("b", 4000, requires_grad=False), "b 4000 frozen"),
+        (parameter("b", 4000, has_gradient=False), "b 4000 without gradient"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_ranks_whose_models_differ_stop_together_and_name_the_parameter(theirs, found, tmp_path):
+    ours = write_model(tmp_path / "m.json", parameter("a", 4000), parameter("b", 4000))
+    (tmp_path / "other").mkdir()
+    other = write_model(tmp_path / "other" / "m.json", parameter("a", 4000), theirs)
+    models = {0: ["--model", ours], 1: ["--model", other]}
+    more = ["--topology", "fsdp1", "--out", str(tmp_path / "no")]
+    ended = run(more, arguments_by_rank=models)
+    assert [e.code for e in ended] == [2, 2]
+    assert all("parameter=b 4000" in e.err and f"parameter={found}" in e.err for e in ended)
+    assert not (tmp_path / "no").exists()
+
+
+def test_ranks_whose_lists_of_units_differ_stop_together_and_name_the_unit(tmp_path):
+    model = awkward(tmp_path / "m.json")
+    for rank, units in enumerate([[["m", "n"], ["o"]], [["m"], ["n", "o"]]]):
+        (tmp_path / f"{rank}").mkdir()
+        (tmp_path / f"{rank}" / "units.json").write_text(json.dumps(units))
+    wraps = {rank: ["--wrap", str(tmp_path / f"{rank}" / "units.json")] for rank in range(2)}
+    more = ["--model", model, "--topology", "fsdp1", "--out", str(tmp_path / "no")]
+    ended = run(more, arguments_by_rank=wraps)
+    assert [e.code for e in ended] == [2, 2]
+    assert all("unit=m n" in e.err and "unit=m" in e.err for e in ended), ended[0].err
     assert not (tmp_path / "no").exists()
 
 

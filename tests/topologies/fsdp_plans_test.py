@@ -44,10 +44,24 @@ PER_MODULE = {f"{m}.{p}".lstrip("."): s for m, ps in MODULES.items() for p, s in
 PER_PARAMETER = {f"{name.replace('.', '_')}.w": shape for name, shape in PER_MODULE.items()}
 # Units without any element are left out: PyTorch makes no FlatParameter that could be compared.
 PER_PARAMETER = {n: s for n, s in PER_PARAMETER.items() if torch.Size(s).numel()}
+# Units as a user lists them: a module with the modules below it, a module inside another, and what
+# is left of three modules.
+LISTED = {
+    "scale": (16,),
+    "x.a.weight": (257,),
+    "x.a.bias": (4,),
+    "x.b.weight": (3, 1400),
+    "y.bias": (601,),
+    "y.c.weight": (18, 64),
+    "y.c.inner.weight": (5, 1000),
+    "d.weight": (1,),
+}
+UNITS = [["scale", "y.bias", "d"], ["x"], ["y.c"]]
 FSDP1 = {
     "per-module": PER_MODULE,
     "per-parameter": PER_PARAMETER,
     "whole-model": PER_MODULE,
+    "list": LISTED,
 }
 
 
@@ -56,6 +70,10 @@ class Holder(torch.nn.Module):
 
     def forward(self, used: list[str]) -> torch.Tensor:
         return torch.stack([getattr(self, name).sum() for name in used]).sum()
+
+
+class ListedHolder(Holder):
+    """A module that is a unit of UNITS."""
 
 
 def values_of(shapes: dict[str, Shape]) -> dict[str, np.ndarray]:
@@ -74,16 +92,20 @@ def module_of(shapes: dict[str, Shape]) -> torch.nn.Module:
     root = Holder()
     values = values_of(shapes)
     for name, shape in shapes.items():
-        module, _, leaf = name.rpartition(".")
-        if module and not hasattr(root, module):
-            root.add_module(module, Holder())
-        owner = root.get_submodule(module)
+        *path, leaf = name.split(".")
+        owner = root
+        for depth, step in enumerate(path, start=1):
+            if not hasattr(owner, step):
+                listed = [".".join(path[:depth])] in UNITS
+                owner.add_module(step, ListedHolder() if listed else Holder())
+            owner = getattr(owner, step)
         whole = torch.from_numpy(values[name]).reshape(shape)
         owner.register_parameter(leaf, torch.nn.Parameter(whole))
     return root
 
 
 def fsdp1(module: torch.nn.Module, group: dist.ProcessGroup, wrap: str) -> torch.nn.Module:
+    wrapped = {"whole-model": set(), "list": {ListedHolder}}.get(wrap, {Holder})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # W = 1 becomes NO_SHARD, and a CPU is no GPU
         return FullyShardedDataParallel(
@@ -91,7 +113,7 @@ def fsdp1(module: torch.nn.Module, group: dist.ProcessGroup, wrap: str) -> torch
             process_group=group,
             use_orig_params=False,
             device_id=torch.device("cpu"),
-            auto_wrap_policy=None if wrap == "whole-model" else ModuleWrapPolicy({Holder}),
+            auto_wrap_policy=ModuleWrapPolicy(wrapped) if wrapped else None,
         )
 
 
@@ -247,7 +269,10 @@ def test_fsdp1_shards_are_those_of_flat_parameters(
 ) -> None:
     shapes = FSDP1[wrap]
     values = values_of(shapes)
-    plan = dump(write_model(tmp_path, shapes), "fsdp1", world_size, 1, wrap)
+    units = tmp_path / "units.json"
+    units.write_text(json.dumps(UNITS))
+    wrapping = units if wrap == "list" else wrap
+    plan = dump(write_model(tmp_path, shapes), "fsdp1", world_size, 1, wrapping)
     padding = 0
     for rank, tensors in enumerate(plan["tensors"]):
         start = f"fsdp1/{wrap}/{world_size}/"

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+
 #include "tests/core/error_text.h"
 
 namespace stepscope::topologies {
@@ -17,6 +20,23 @@ TEST(Optimizer, NamesAreWhatParseReads) {
   EXPECT_EQ(optimizer_name(Optimizer::AdamW), "AdamW");
   EXPECT_EQ(error_text([] { parse_optimizer("adamw"); }),
             "unknown optimizer \"adamw\"; use AdamW8bit, Lion8bit or AdamW");
+}
+
+TEST(Optimizer, WhatBitsandbytesHasBeyondTheseIsRefusedByNameWithTheReason) {
+  for (const auto& [name, reason] : {std::pair{"PagedAdamW8bit", "its state is paged"},
+                                     {"PagedLion8bit", "its state is paged"},
+                                     {"paged_adamw_8bit", "its state is paged"},
+                                     {"PagedAdEMAMix8bit", "its state is paged"},
+                                     {"AdEMAMix8bit", "AdEMAMix keeps a third moment"},
+                                     {"ademamix", "AdEMAMix keeps a third moment"},
+                                     {"LAMB8bit", "LAMB needs the norm of the whole parameter"},
+                                     {"LARS", "LARS needs the norm of the whole parameter"}}) {
+    const std::string said = error_text([&] { parse_optimizer(name); });
+    const std::string start =
+        "optimizer \"" + std::string(name) + "\" is not supported: " + std::string(reason);
+    EXPECT_TRUE(said.starts_with(start)) << said;
+    EXPECT_TRUE(said.ends_with("; use AdamW8bit, Lion8bit or AdamW")) << said;
+  }
 }
 
 TEST(Optimizer, KnowsItsStateAndRule) {

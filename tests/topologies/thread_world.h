@@ -53,6 +53,10 @@ class ThreadWorld {
   /// All-to-alls that were called, counted once a world.
   std::int64_t all_to_alls() const { return all_to_alls_; }
 
+  /// Collectives of every kind, barriers included, counted once a world: for rank 0 and, when run()
+  /// has returned, for everybody.
+  std::int64_t collectives() const { return collectives_; }
+
  private:
   struct Slot {
     const void* data = nullptr;
@@ -64,7 +68,10 @@ class ThreadWorld {
     Member(ThreadWorld& world, std::int64_t rank) : world_(world), rank_(rank) {}
     std::int64_t rank() const override { return rank_; }
     std::int64_t world_size() const override { return world_.size_; }
-    void barrier() override { world_.barrier_.arrive_and_wait(); }
+    void barrier() override {
+      count();
+      world_.barrier_.arrive_and_wait();
+    }
 
     std::vector<std::int64_t> all_gather(std::span<const std::int64_t> mine) override {
       std::vector<std::int64_t> all;
@@ -139,6 +146,10 @@ class ThreadWorld {
     }
 
    private:
+    void count() {
+      if (rank_ == 0) ++world_.collectives_;
+    }
+
     static at::Tensor view(kernels::DType dtype, const void* data, std::int64_t numel) {
       return at::from_blob(const_cast<void*>(data), {numel}, scalar_type(dtype));
     }
@@ -161,6 +172,7 @@ class ThreadWorld {
 
     template <typename Read>
     void exchange(const void* data, std::span<const std::int64_t> sizes, Read read) {
+      count();
       world_.slots_[static_cast<std::size_t>(rank_)] = {data, sizes};
       world_.barrier_.arrive_and_wait();
       for (std::size_t peer = 0; peer < world_.slots_.size(); ++peer) {
@@ -178,6 +190,7 @@ class ThreadWorld {
   std::barrier<> barrier_;
   std::vector<Slot> slots_;
   std::int64_t all_to_alls_ = 0;
+  std::int64_t collectives_ = 0;
   std::mutex children_mutex_;
   /// By the number of the split and the group.
   std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<ThreadWorld>> children_;
