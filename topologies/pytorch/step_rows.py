@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from results.percentile import METHOD, percentile
 from results.run_writer import RunWriter
 from topologies.pytorch.measure import CaseResult
+from topologies.pytorch.step_timing import Samples
 
 MIB = 1024 * 1024
 # The layout of the table that optimizer_step prints (bench/step_report.cc).
@@ -77,6 +79,13 @@ def write_rows(
             row["max_over_rank_share"] = samples.slowest_rank.count(rank) / len(samples.step_ns)
         row["saving_vs_fp32_adamw"] = saving(result, rank, fp32_adamw)
         folder.add_result(row)
+    write_samples(folder, name, samples)
+
+
+def write_samples(
+    folder: RunWriter, name: str, samples: Samples, more: Sequence[dict[str, Any]] | None = None
+) -> None:
+    """One row of samples.csv a timed step; `more`: further columns, by step."""
     for step, nanoseconds in enumerate(samples.step_ns):
         folder.add_sample(
             {
@@ -87,6 +96,7 @@ def write_rows(
                 "slowest_rank": samples.slowest_rank[step],
                 "middle_rank_ns": samples.middle_rank_ns[step],
                 "start_ns": samples.start_ns[step],
+                **(more[step] if more else {}),
             }
         )
 

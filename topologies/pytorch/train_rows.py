@@ -7,6 +7,7 @@ import math
 from results.percentile import METHOD, percentile
 from results.run_writer import RunWriter
 from topologies.pytorch.case import Case
+from topologies.pytorch.step_rows import write_samples
 from topologies.pytorch.training import TrainResult
 
 COLUMNS = (
@@ -84,19 +85,7 @@ def write_train_rows(
         }
         folder.add_result(row)
     timed_losses = result.losses[warmup_steps:]
-    for step, nanoseconds in enumerate(samples.step_ns):
-        folder.add_sample(
-            {
-                "benchmark": name,
-                "repetition": 0,
-                "step": step,
-                "step_ns": nanoseconds,
-                "slowest_rank": samples.slowest_rank[step],
-                "middle_rank_ns": samples.middle_rank_ns[step],
-                "start_ns": samples.start_ns[step],
-                "loss": _finite(timed_losses[step]),
-            }
-        )
+    write_samples(folder, name, samples, [{"loss": _finite(loss)} for loss in timed_losses])
 
 
 def _finite(value: float | None) -> float | None:
