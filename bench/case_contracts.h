@@ -16,6 +16,7 @@ struct RankContracts {
   std::string status = {};               ///< the worst: "ok", "broken" or "unverified"
   std::string trace = {};                ///< file within the run folder, or why there is none
   nlohmann::ordered_json verdicts = {};  ///< a list, as verdict_json.h writes them
+  std::string unrecorded = {};           ///< why nothing was recorded; empty where it was
 };
 
 struct CaseContracts {

@@ -81,6 +81,15 @@ void print_contracts(const std::vector<CaseContracts>& cases) {
   }
 }
 
+std::string why_unrecorded(const std::vector<CaseContracts>& cases) {
+  for (const CaseContracts& each : cases) {
+    for (const RankContracts& rank : each.ranks) {
+      if (!rank.unrecorded.empty()) return rank.unrecorded;
+    }
+  }
+  return "";
+}
+
 bool any_broken(const std::vector<CaseContracts>& cases) {
   for (const CaseContracts& each : cases) {
     for (const RankContracts& rank : each.ranks) {

@@ -8,6 +8,7 @@
 ///     print_contracts(cases);
 
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "bench/case_contracts.h"
@@ -20,6 +21,9 @@ void write_contracts(const std::filesystem::path& path, const std::vector<CaseCo
 
 /// A line a contract, over all cases, ranks and steps, and the first reason where it does not hold.
 void print_contracts(const std::vector<CaseContracts>& cases);
+
+/// Why steps that should have been recorded were not, in one line; empty where all were.
+std::string why_unrecorded(const std::vector<CaseContracts>& cases);
 
 /// Whether any contract of any case is broken.
 bool any_broken(const std::vector<CaseContracts>& cases);

@@ -261,6 +261,9 @@ int measure(const StepOptions& options, const std::vector<std::string>& command)
     if (!root || options.trace_steps == 0) return;
     write_contracts(folder->working_path() / "contracts.json", contracts);
     if (tables) print_contracts(contracts);
+    if (const std::string why = why_unrecorded(contracts); !why.empty()) {
+      std::fprintf(stderr, "optimizer_step: contracts stay unverified: %s\n", why.c_str());
+    }
   });
   topologies::together(*communicator, [&] {
     file.require_written();

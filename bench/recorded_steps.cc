@@ -16,14 +16,19 @@
 namespace stepscope::bench {
 namespace {
 
-tracer::Trace record(const RecordedCase& recorded, const std::string& what, std::int64_t steps,
-                     const std::function<void(std::int64_t)>& step) {
+tracer::Capture capture_of(const RecordedCase& recorded) {
   std::vector<std::unique_ptr<tracer::CaptureSource>> sources;
   sources.push_back(tracer::make_record_function_source());
-  tracer::Capture capture({.rank = recorded.communicator.rank(),
-                           .world_size = recorded.communicator.world_size(),
-                           .host_buffer_bytes = recorded.buffer_bytes},
-                          std::move(sources));
+  if (recorded.device_source) sources.push_back(recorded.device_source());
+  return {{.rank = recorded.communicator.rank(),
+           .world_size = recorded.communicator.world_size(),
+           .host_buffer_bytes = recorded.buffer_bytes},
+          std::move(sources)};
+}
+
+tracer::Trace record(const RecordedCase& recorded, const std::string& what, std::int64_t steps,
+                     const std::function<void(std::int64_t)>& step) {
+  tracer::Capture capture = capture_of(recorded);
   capture.start();
   {
     const tracer::Range model("model " + recorded.model.name);
@@ -37,6 +42,8 @@ tracer::Trace record(const RecordedCase& recorded, const std::string& what, std:
 }
 
 }  // namespace
+
+void require_recordable(const RecordedCase& recorded) { capture_of(recorded).start(); }
 
 tracer::ExpectedPlan expected_plan(const RecordedCase& recorded) {
   const topologies::StepConfig& config = recorded.config;

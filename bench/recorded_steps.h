@@ -9,13 +9,15 @@
 ///     const tracer::Trace plain = record_plain_step(recorded, *expected.rank(rank), *alone);
 ///     const auto judgement = tracer::judge(trace, {.plan = &expected, .against = &plain});
 ///
-/// Caveats: on the CPU only: what runs on a GPU is recorded from outside (trace_check).
+/// Caveats: what a device does is recorded where the case has a source for it; ask
+/// require_recordable first.
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
 
+#include "bench/device_source.h"
 #include "topologies/communicator.h"
 #include "topologies/device_runtime.h"
 #include "topologies/model.h"
@@ -38,7 +40,12 @@ struct RecordedCase {
   /// For the records. Only what is written becomes resident, and a training step of many layers has
   /// many operators.
   std::size_t buffer_bytes = std::size_t{256} << 20;
+  DeviceSource device_source = {};  ///< of a device other than the CPU
 };
+
+/// Throws Error in one line where the device cannot be recorded here: no CUPTI, or another profiler
+/// has it. Records nothing.
+void require_recordable(const RecordedCase& recorded);
 
 /// What the plan promises of this rank's step. Collective.
 tracer::ExpectedPlan expected_plan(const RecordedCase& recorded);

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "bench/device_source.h"
 #include "bench/group_ranges.h"
 #include "bench/resident_memory.h"
 #include "bench/result_rows.h"
@@ -119,7 +120,8 @@ class StepFixture {
                                 .communicator = session_.communicator,
                                 .runtime = session_.runtime,
                                 .threads = session_.threads,
-                                .benchmark = result_.benchmark};
+                                .benchmark = result_.benchmark,
+                                .device_source = device_source(session_.runtime.device())};
     result_.contracts.ranks =
         trace_case(recorded, {.steps = session_.options.trace_steps,
                               .repetition = result_.repetition,

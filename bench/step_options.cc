@@ -81,8 +81,7 @@ std::optional<StepOptions> parse_step_options(int argc, const char* const* argv)
   app.add_option("--steps", steps, "timed steps (default 100; 20 with --quick)");
   app.add_option("--warmup", warmup, "steps before them (default 10; 3 with --quick)");
   app.add_option("--trace", trace,
-                 "steps recorded after the timed ones, to judge the contracts (default 3; none on "
-                 "cuda)");
+                 "steps recorded after the timed ones, to judge the contracts (default 3)");
   app.add_option("--threads", threads, "threads a rank (default: cores / ranks of this host)");
   app.add_option("--min-8bit-size", min_8bit_size,
                  "parameters below this many elements keep FP32 state (default 4096)");
@@ -164,13 +163,8 @@ std::optional<StepOptions> parse_step_options(int argc, const char* const* argv)
   options.warmup_steps = whole_number("--warmup", warmup, options.quick ? 3 : 10, 0, kMost);
   options.turns.steps = whole_number("--turn-steps", turn_steps, 10, 1, kMost);
   options.turns.dropped = whole_number("--turn-dropped", turn_dropped, 2, 0, kMost);
-  const bool cpu = options.device == topologies::Device::cpu;
   constexpr std::int64_t kMostTraced = 10'000;
-  options.trace_steps = whole_number("--trace", trace, cpu ? 3 : 0, 0, kMostTraced);
-  if (!cpu && options.trace_steps > 0) {
-    throw Error("--trace records steps on the CPU only",
-                "trace a GPU with nsys profile, and give its export to trace_check");
-  }
+  options.trace_steps = whole_number("--trace", trace, 3, 0, kMostTraced);
   options.threads = whole_number("--threads", threads, 0, 1, kernels::ThreadPool::kMaxThreads);
   options.replicas = whole_number("--replicas", replicas, 1, 1, kMost);
   options.min_8bit_size =

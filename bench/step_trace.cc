@@ -6,7 +6,9 @@
 #include <cerrno>
 #include <filesystem>
 #include <sstream>
+#include <string>
 #include <system_error>
+#include <utility>
 
 #include "core/error.h"
 #include "tracer/contracts.h"
@@ -39,10 +41,35 @@ std::string file_name(const RecordedCase& recorded, const TraceRequest& request)
   return name + ".rank" + std::to_string(recorded.communicator.rank()) + ".sqlite";
 }
 
+/// What every rank has where `refusal` keeps the steps from being recorded.
+std::vector<RankContracts> unrecorded(const topologies::Communicator& communicator,
+                                      const std::string& refusal) {
+  std::vector<RankContracts> ranks;
+  for (std::int64_t rank = 0; rank < communicator.world_size(); ++rank) {
+    RankContracts contracts{.status = std::string(tracer::status_name(tracer::Status::unverified)),
+                            .trace = "not recorded",
+                            .verdicts = nlohmann::ordered_json::array(),
+                            .unrecorded = refusal};
+    for (const tracer::Contract contract : tracer::all_contracts()) {
+      contracts.verdicts.push_back(tracer::verdict_json({.contract = contract,
+                                                         .rank = rank,
+                                                         .status = tracer::Status::unverified,
+                                                         .reason = refusal}));
+    }
+    ranks.push_back(std::move(contracts));
+  }
+  return ranks;
+}
+
 }  // namespace
 
 std::vector<RankContracts> trace_case(const RecordedCase& recorded, const TraceRequest& request) {
   auto& communicator = recorded.communicator;
+  if (recorded.device_source) {
+    const auto refusal =
+        topologies::first_failure(communicator, [&] { require_recordable(recorded); });
+    if (refusal) return unrecorded(communicator, refusal->what());
+  }
   const std::int64_t rank = communicator.rank();
   const std::filesystem::path folder = trace_folder(recorded, request);
   const tracer::ExpectedPlan expected = expected_plan(recorded);

@@ -7,7 +7,8 @@
 ///     const std::vector<RankContracts> ranks =
 ///         trace_case(recorded, {.steps = 3, .run_folder = folder, .step = ..., .release = ...});
 ///
-/// Caveats: collective. On the CPU only: what runs on a GPU is recorded from outside (trace_check).
+/// Caveats: collective. Where a rank cannot record its device, no rank records, and every contract
+/// is unverified for that reason.
 
 #include <cstdint>
 #include <functional>

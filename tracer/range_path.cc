@@ -10,14 +10,19 @@ constexpr std::string_view kDomain = "stepscope:";
 
 using Open = std::vector<std::uint32_t>;
 
+/// The name of a range of ours without its domain; an operator's, "stepscope::...", has none.
+std::string_view shown(std::string_view name) {
+  const bool own =
+      name.size() > kDomain.size() && name.starts_with(kDomain) && name[kDomain.size()] != ':';
+  return own ? name.substr(kDomain.size()) : name;
+}
+
 std::string path(const Trace& trace, const Open& open, const Event& event) {
   std::vector<std::string_view> names;
   for (auto i = open.rbegin(); i != open.rend() && names.size() < kLongest; ++i) {
     const Event& around = trace.events()[*i];
     if (around.end_ns < event.start_ns) continue;
-    std::string_view name = trace.name(around);
-    if (name.starts_with(kDomain)) name.remove_prefix(kDomain.size());
-    names.push_back(name);
+    names.push_back(shown(trace.name(around)));
   }
   std::string text;
   for (auto i = names.rbegin(); i != names.rend(); ++i) {

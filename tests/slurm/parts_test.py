@@ -28,7 +28,8 @@ def tool(folder: Path, name: str, text: str) -> None:
 def part(folder: Path, name: str, device: str, *options: str) -> tuple[int, str]:
     """Runs a part as job.sh does; its exit code and its line."""
     words = " ".join(f"'{word}'" for word in options)
-    tool(folder, "srun", SRUN)
+    if not (folder / "tools" / "srun").exists():
+        tool(folder, "srun", SRUN)
     ended = subprocess.run(
         ["bash", "-uc", f"{JOB}device={device} options=({words})\n{name}"],
         cwd=folder,
@@ -70,10 +71,18 @@ def test_what_compute_sanitizer_says_is_the_verdict(tmp_path, said, ended, code,
     assert text.startswith(line)
 
 
-def test_a_device_whose_steps_this_build_does_not_record_is_not_run(tmp_path):
+def test_a_traced_step_whose_gpu_nobody_could_record_was_not_run_for_that_reason(tmp_path):
+    why = "GPU activities cannot be recorded: cuptiSubscribe failed with ERROR (39); see to it"
+    said = f"optimizer_step: contracts stay unverified: rank 0: {why}"
+    tool(tmp_path, "srun", f"#!/bin/sh\necho '{said}' >&2\necho /a/run\n")
     code, line = part(tmp_path, "traced_step", "cuda")
-    assert code == 0
-    assert line.startswith("traced step: not run, because --trace records steps on the CPU only")
+    assert (code, line) == (0, f"traced step: not run, because {why}")
+
+
+def test_a_traced_step_on_a_device_that_is_not_there_has_failed(tmp_path):
+    code, line = part(tmp_path, "traced_step", "cuda")
+    assert code == 2
+    assert line.startswith("traced step: failed, optimizer_step: ")
 
 
 def test_a_traced_step_that_cannot_start_has_failed_with_its_reason(tmp_path):
