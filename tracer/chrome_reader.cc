@@ -66,9 +66,12 @@ CopyDirection direction_of(std::string_view name) {
   constexpr std::string_view kMemcpy = "Memcpy ";
   if (!name.starts_with(kMemcpy)) return CopyDirection::unknown;
   const std::string_view word = name.substr(kMemcpy.size(), 4);
-  if (word == "HtoD") return CopyDirection::host_to_device;
-  if (word == "DtoH") return CopyDirection::device_to_host;
-  if (word == "DtoD") return CopyDirection::device_to_device;
+  // "A" is an array in the device's memory.
+  if (word == "HtoD" || word == "HtoA") return CopyDirection::host_to_device;
+  if (word == "DtoH" || word == "AtoH") return CopyDirection::device_to_host;
+  if (word == "DtoD" || word == "DtoA" || word == "AtoD" || word == "AtoA") {
+    return CopyDirection::device_to_device;
+  }
   if (word == "HtoH") return CopyDirection::host_to_host;
   if (word == "PtoP") return CopyDirection::peer_to_peer;
   return CopyDirection::unknown;

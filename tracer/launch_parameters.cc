@@ -35,12 +35,15 @@ std::optional<std::int64_t> blocks_numel(const PlaceOfN& place, const void* para
       counts.extra_blocks >= grid_x || counts.tensor_count < 1) {
     return std::nullopt;
   }
+  std::int64_t blocks = 0;
   std::int64_t numel = 0;
-  if (__builtin_mul_overflow(counts.blocks_per_thread_block, grid_x, &numel) ||
-      __builtin_add_overflow(numel, counts.extra_blocks, &numel) ||
-      __builtin_mul_overflow(numel, place.elements_per_block, &numel) || numel == 0) {
+  if (__builtin_mul_overflow(counts.blocks_per_thread_block, grid_x, &blocks) ||
+      __builtin_add_overflow(blocks, counts.extra_blocks, &blocks) ||
+      __builtin_mul_overflow(blocks, place.elements_per_block, &numel)) {
     return std::nullopt;
   }
+  // The table holds no empty tensor, and no thread block is launched for nothing.
+  if (counts.tensor_count > blocks || grid_x > blocks) return std::nullopt;
   return numel;
 }
 

@@ -74,6 +74,12 @@ TEST(AlignRanks, KnowsThatOneFileHasOneClock) {
   EXPECT_EQ(align_ranks(trace), RankClock::shared);
 }
 
+TEST(AlignRanks, KnowsThatOneProcessWithoutAFileHasOneClock) {
+  Trace trace;
+  trace.add_process({.rank = 0});
+  EXPECT_EQ(align_ranks(trace), RankClock::shared);
+}
+
 TEST(AlignRanks, RefusesClocksThatAreTooFarApart) {
   Trace trace;
   trace.add_process({.rank = 0, .file = "a", .wall_clock_offset_ns = -5});

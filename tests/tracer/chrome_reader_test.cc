@@ -136,6 +136,46 @@ TEST(ChromeReader, SaysThatNothingRanOnAGpu) {
             "[TensorList 4 0 5 6 ] ");
 }
 
+TEST(ChromeReader, TakesACopysDirectionFromItsName) {
+  const auto direction = [](const std::string& name, const std::string& category = "gpu_memcpy") {
+    ReadReport report;
+    const Trace trace = read(R"([{"ph":"X","cat":")" + category + R"(","name":")" + name +
+                                 R"(","pid":0,"tid":7,"ts":1,"dur":2,"args":{"bytes":12}}])",
+                             {}, &report);
+    EXPECT_EQ(report.events, 1);
+    EXPECT_EQ(trace.events().at(0).value, 12);
+    return trace.events().at(0).direction;
+  };
+  EXPECT_EQ(direction("Memcpy HtoD (Pageable -> Device)"), CopyDirection::host_to_device);
+  EXPECT_EQ(direction("Memcpy HtoA (Pinned -> Array)"), CopyDirection::host_to_device);
+  EXPECT_EQ(direction("Memcpy DtoH (Device -> Pinned)"), CopyDirection::device_to_host);
+  EXPECT_EQ(direction("Memcpy AtoH"), CopyDirection::device_to_host);
+  for (const char* name : {"Memcpy DtoD", "Memcpy DtoA", "Memcpy AtoD", "Memcpy AtoA"}) {
+    EXPECT_EQ(direction(name), CopyDirection::device_to_device) << name;
+  }
+  EXPECT_EQ(direction("Memcpy HtoH"), CopyDirection::host_to_host);
+  EXPECT_EQ(direction("Memcpy PtoP"), CopyDirection::peer_to_peer);
+  for (const char* name : {"Memcpy", "Memcpy XtoY", "HtoD", "copy DtoH", ""}) {
+    EXPECT_EQ(direction(name), CopyDirection::unknown) << name;
+  }
+  EXPECT_EQ(direction("Memcpy HtoD", "gpu_memset"), CopyDirection::unknown);
+}
+
+TEST(ChromeReader, LeavesOutWhatAFileOfOursSaysInAnotherType) {
+  const std::string events = R"(,"traceEvents":[)" + kernel("1", "1") + "]}";
+  const Trace trace = read(R"({"stepscope":{"source":7,"dropped":"3","launched":2.5,)"
+                           R"("host_dropped":null,"more":[1]})" +
+                           events);
+  const Process& process = trace.processes().at(0);
+  EXPECT_EQ(process.source, "kineto");
+  EXPECT_FALSE(process.dropped);
+  EXPECT_FALSE(process.launched);
+  EXPECT_FALSE(process.host_dropped);
+  const Trace right = read(R"({"stepscope":{"source":"cupti","dropped":3})" + events);
+  EXPECT_EQ(right.processes().at(0).source, "cupti");
+  EXPECT_EQ(right.processes().at(0).dropped, 3);
+}
+
 TEST(ChromeReader, ReadsOtherWritersOfTheFormat) {
   ReadReport report;
   const Trace trace =

@@ -252,6 +252,32 @@ TEST(LaunchParameters, OurOwnKernelsSayTheBlocksOfAllTheirTensors) {
   EXPECT_EQ(read_n(*place, parameters.data(), 10), std::nullopt);
 }
 
+TEST(LaunchParameters, NoTableHasMoreTensorsOrThreadBlocksThanBlocks) {
+  const PlaceOfN* const place = place_of_n("stepscope_lion_step");
+  ASSERT_NE(place, nullptr);
+  StepArguments arguments{};
+  arguments.blocks_per_thread_block = 3;
+  arguments.extra_blocks = 2;
+  std::array<void*, 1> parameters = {&arguments};
+  const auto read = [&](std::int32_t tensors, std::int64_t grid = 10) {
+    arguments.tensor_count = tensors;
+    return read_n(*place, parameters.data(), grid);
+  };
+  EXPECT_EQ(read(1), 32 * 256);
+  EXPECT_EQ(read(32), 32 * 256) << "a block a tensor";
+  for (const std::int32_t tensors : {33, std::numeric_limits<std::int32_t>::max(), 0, -1,
+                                     std::numeric_limits<std::int32_t>::min()}) {
+    EXPECT_EQ(read(tensors), std::nullopt) << tensors;
+  }
+  arguments.blocks_per_thread_block = 0;
+  EXPECT_EQ(read(1, 3), std::nullopt) << "a thread block would have nothing to do";
+  arguments.extra_blocks = 0;
+  for (const std::int64_t grid : {1, 0, -1}) EXPECT_EQ(read(1, grid), std::nullopt) << grid;
+  arguments.blocks_per_thread_block = 1;
+  EXPECT_EQ(read(1, 1), 256);
+  EXPECT_EQ(read(1, 0), std::nullopt);
+}
+
 TEST(CuptiSource, OurOwnKernelIsHeldToThePlansBlocks) {
   const auto judged = [](std::int64_t blocks) {
     const Trace trace = recorded([&](FakeCupti& cupti) {

@@ -1,4 +1,5 @@
-"""The readers of traces survive damaged files, a bounded number of them (fuzz_trace_file.cc).
+"""Every reader survives damaged files, a bounded number of them (fuzz_trace_file.cc): traces as
+SQLite and as JSON, of other programs and of ours, plain and compressed, and shard plans.
 
 For a longer hunt: mkdir d; build-asan/bin/fuzz_trace_file d 600 7
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -25,4 +27,11 @@ def test_damaged_files_end_in_an_error_or_a_trace(tmp_path: Path) -> None:
     done = subprocess.run(
         [PROGRAM, tmp_path, "0", "1"], capture_output=True, text=True, timeout=250, check=False
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "2000 inputs\n", "")
+    assert (done.returncode, done.stderr) == (0, "")
+    counts = re.findall(r"^(\w+): (\d+) inputs, (\d+) refused$", done.stdout, re.MULTILINE)
+    assert sorted(name for name, _, _ in counts) == ["gzip", "json", "plan", "sqlite"]
+    assert sum(int(inputs) for _, inputs, _ in counts) == 2000
+    for name, inputs, refused in counts:
+        # Damage that is always seen, or never, would try one path alone.
+        assert 0.2 * int(inputs) < int(refused) <= int(inputs), name
+        assert int(inputs) > 250, name

@@ -31,6 +31,16 @@ TEST(NvtxText, ReadsShapesOfTensorsAndListsOfTensors) {
   EXPECT_EQ(parsed.inputs[2].argument, 2);
 }
 
+TEST(NvtxText, TakesNothingFromOneListIntoTheNext) {
+  const NvtxText parsed = parse_nvtx_text("x, op_id = 1, sizes = [[5, [3]], [[2, 7], [4]]]");
+  ASSERT_EQ(parsed.inputs.size(), 3U);
+  EXPECT_EQ(parsed.inputs[0].shape, std::vector<std::int64_t>{3});
+  EXPECT_EQ(parsed.inputs[0].argument, 0);
+  EXPECT_EQ(parsed.inputs[1].shape, (std::vector<std::int64_t>{2, 7}));
+  EXPECT_EQ(parsed.inputs[2].shape, std::vector<std::int64_t>{4});
+  EXPECT_EQ(parsed.inputs[2].argument, 1);
+}
+
 TEST(NvtxText, LeavesOtherTextsAlone) {
   for (const char* text :
        {"", "step 3", "a, b", "x, op_id = ", "x, op_id = 1a", "x, seq = -1",
