@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "results/comparison/holm.h"
 #include "results/comparison/mann_whitney.h"
+#include "results/comparison/runs_to_settle.h"
 
 namespace stepscope::results {
 namespace {
@@ -302,12 +303,14 @@ void judge_times(Comparison& comparison) {
     row.runs_for_10_percent = runs_needed(cautious_spread(*time.spread, freedom),
                                           std::log1p(kTenPercent), tested, paired);
     if (row.time_verdict != Verdict::uncertain) continue;
-    // What is to be told apart: the change from none, or a small change from the threshold.
-    const double gap =
-        std::fabs(change) > threshold ? std::fabs(change) : threshold - std::fabs(change);
-    const auto needed = gap > 0 ? runs_needed(*time.spread, gap, tested, paired) : std::nullopt;
-    const std::int64_t have = std::min(row.base.runs, row.fresh.runs);
-    if (needed) row.runs_more = std::max<std::int64_t>(1, *needed - have);
+    row.runs_more = runs_to_settle({.change = change,
+                                    .spread = *time.spread,
+                                    .have = std::min(row.base.runs, row.fresh.runs),
+                                    .freedom = freedom,
+                                    .paired = paired,
+                                    .kept = comparison.runs_count_on(),
+                                    .benchmarks = tested,
+                                    .threshold = threshold});
   }
 }
 
@@ -470,6 +473,8 @@ std::string verdict_name(Verdict verdict) {
 }
 
 bool is_regression(Verdict verdict) { return verdict < Verdict::uncertain; }
+
+bool Comparison::runs_count_on() const { return options.paired || order == LaunchOrder::in_turn; }
 
 std::int64_t Comparison::regressions() const {
   return std::count_if(benchmarks.begin(), benchmarks.end(),

@@ -73,7 +73,10 @@ struct ComparedBenchmark {
   SideFigures fresh;
   std::optional<TimeRatio> time;  ///< its p_value is corrected; nothing: was not compared
   std::optional<Verdict> time_verdict;
-  std::optional<std::int64_t> runs_more;  ///< a side, or pairs, until the time's verdict settles
+  /// Runs a side, or pairs, to add until an uncertain time is settled, with probability kSettles;
+  /// where the sides were launched one after the other, to launch anew, in turn. Nothing where that
+  /// takes more than 10,000, and where no spread is known.
+  std::optional<std::int64_t> runs_more;
   std::optional<std::int64_t> runs_for_10_percent;  ///< a side, or pairs, to find that change
   std::vector<std::string> reasons;                 ///< what the verdict rests on besides the time
   std::vector<RepetitionChange> repetitions;        ///< of Google Benchmark's files, one a side
@@ -88,6 +91,10 @@ struct Comparison {
   LaunchOrder order = LaunchOrder::in_turn;
   std::vector<std::string> notes;             ///< runs that were left out, and why
   std::vector<ComparedBenchmark> benchmarks;  ///< in the order of base, then those only in new
+
+  /// Whether the runs so far count one by one beside further ones: not where the sides were
+  /// launched one after the other.
+  bool runs_count_on() const;
 
   std::int64_t regressions() const;
   /// Benchmarks of which anything was compared.

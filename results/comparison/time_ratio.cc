@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "results/comparison/chi_square.h"
 #include "results/comparison/student_t.h"
 
 namespace stepscope::results {
@@ -89,11 +90,7 @@ TimeRatio ratio_of_pairs(std::span<const double> base_ns, std::span<const double
 }
 
 double cautious_spread(double spread, std::int64_t freedom) {
-  constexpr double kNormalQuantile = -1.2816;  // of 10 %
-  const double part = 2.0 / (9.0 * static_cast<double>(freedom));
-  // Of the quantile of chi squared over its degrees of freedom.
-  const double root = 1 - part + kNormalQuantile * std::sqrt(part);
-  return spread / std::sqrt(root * root * root);
+  return spread * std::sqrt(static_cast<double>(freedom) / chi_square_quantile(0.1, freedom));
 }
 
 std::optional<std::int64_t> runs_needed(double spread, double effect, std::int64_t benchmarks,

@@ -42,7 +42,7 @@ TimeRatio ratio_of_runs(std::span<const double> base_ns, std::span<const double>
 TimeRatio ratio_of_pairs(std::span<const double> base_ns, std::span<const double> new_ns);
 
 /// The spread that a population has at the most, with confidence 90 %, which showed `spread` with
-/// `freedom` degrees of freedom, at least 1. By the cube root approximation of Wilson and Hilferty.
+/// `freedom` degrees of freedom, at least 1.
 double cautious_spread(double spread, std::int64_t freedom);
 
 /// Runs a side (pairs where `paired`) with which a change by the factor exp(`effect`), effect > 0,

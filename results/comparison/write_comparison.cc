@@ -88,14 +88,19 @@ std::string ratio_text(const std::optional<TimeRatio>& time) {
   return text(time->ratio) + " (" + text(*time->low) + " to " + text(*time->high) + ")";
 }
 
-std::string verdict_text(const ComparedBenchmark& row) {
+/// What would settle an uncertain time; empty where nobody knows.
+std::string more_text(const Comparison& comparison, const ComparedBenchmark& row) {
+  if (row.time_verdict != Verdict::uncertain || !row.time->spread) return {};
+  if (!row.runs_more) return ", not even 10,000 more would tell";
+  return fmt::format(", {} {} would tell", *row.runs_more,
+                     comparison.runs_count_on() ? "more" : "a side in turn");
+}
+
+std::string verdict_text(const Comparison& comparison, const ComparedBenchmark& row) {
   const bool good = row.verdict == Verdict::same || row.verdict > Verdict::only_in_new;
   std::string text = verdict_name(row.verdict);
   if (is_regression(row.verdict)) text = "**" + text + "**";
-  if (!good && row.time_verdict == Verdict::uncertain && row.runs_more) {
-    text += fmt::format(", {} more would tell", *row.runs_more);
-  }
-  return text;
+  return good ? text : text + more_text(comparison, row);
 }
 
 std::string contract_text(const ComparedBenchmark& row) {
@@ -163,12 +168,12 @@ std::string comparison_markdown(const Comparison& comparison) {
   for (const ComparedBenchmark& row : comparison.benchmarks) {
     const auto [base_p50, new_p50] = times(row.base.p50_ns, row.fresh.p50_ns);
     const auto [base_p90, new_p90] = times(row.base.p90_ns, row.fresh.p90_ns);
-    text +=
-        fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", cell(row.benchmark),
-                    base_p50, new_p50, base_p90, new_p90, ratio_text(row.time), verdict_text(row),
-                    both_bytes(row.base.state_bytes, row.fresh.state_bytes),
-                    both_bytes(row.base.peak_allocated_bytes, row.fresh.peak_allocated_bytes),
-                    contract_text(row));
+    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
+                        cell(row.benchmark), base_p50, new_p50, base_p90, new_p90,
+                        ratio_text(row.time), verdict_text(comparison, row),
+                        both_bytes(row.base.state_bytes, row.fresh.state_bytes),
+                        both_bytes(row.base.peak_allocated_bytes, row.fresh.peak_allocated_bytes),
+                        contract_text(row));
   }
   std::string list;
   for (const ComparedBenchmark& row : comparison.benchmarks) {
@@ -281,6 +286,7 @@ std::string comparison_json(const Comparison& comparison) {
   const Json document = {{"summary", summary(comparison)},
                          {"regressions", comparison.regressions()},
                          {"paired", comparison.options.paired},
+                         {"in_turn", comparison.runs_count_on()},
                          {"threshold", comparison.options.threshold},
                          {"alpha", kAlpha},
                          {"base", side(comparison.base)},

@@ -123,6 +123,7 @@ def test_noise_is_uncertain_and_says_how_many_runs_would_tell(tmp_path: Path) ->
     assert row["runs_for_10_percent"] > 5
     text, _ = compare(*base, "--", *new)
     assert f"uncertain, {row['runs_more']} more would tell" in text
+    assert json.loads(compare("--format", "json", *base, "--", *new)[0])["in_turn"] is True
 
 
 def test_a_phase_of_the_machine_is_no_regression_and_the_table_says_how_to_launch(
@@ -137,6 +138,9 @@ def test_a_phase_of_the_machine_is_no_regression_and_the_table_says_how_to_launc
     assert "uncertain" in text
     assert "launched one after the other" in text
     assert "runs a side, launched in turn" in text
+    # Those that are there saw phases of their own: what would tell is launched anew.
+    row = row_of(*base, "--", *new)
+    assert f"uncertain, {row['runs_more']} a side in turn would tell" in text
     # The order of the words is not the order of time.
     assert compare(*reversed(base), "--", *new)[0] == text
 

@@ -3,6 +3,7 @@
 // (a or b, of pairs), benchmark and p50_ns, in order of time. Prints JSON: shares of DRAWS draws.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -10,6 +11,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -169,6 +171,60 @@ nlohmann::json of_statement(const Runs& pool, std::int64_t draws) {
           {"mean_runs_a_side", static_cast<double>(runs) / static_cast<double>(asked)}};
 }
 
+/// `positions` and `count` more below `size`, which may come again: for more runs than there are.
+std::vector<std::size_t> draw_more(std::mt19937_64& random, std::size_t size,
+                                   std::vector<std::size_t> positions, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) positions.push_back(random() % size);
+  return positions;
+}
+
+/// Runs of both sides, one of each in turn.
+void launch_in_turn(Runs& base, Runs& fresh) {
+  const auto number = [](std::size_t i) { return std::to_string(1'000'000 + i); };
+  for (std::size_t i = 0; i < base.size(); ++i) {
+    base[i].started = number(2 * i);
+    fresh[i].started = number(2 * i + 1);
+  }
+}
+
+/// How often a time that is uncertain after `count` runs a side, or pairs, is settled once as many
+/// were added as was said. `a` and `b` are the sides of pairs, or one pool of launches twice. The
+/// true change of each draw lies anywhere within a factor of exp(`most`).
+nlohmann::json of_advice(const Runs& a, const Runs& b, bool paired, std::size_t count,
+                         std::int64_t draws, double most) {
+  std::mt19937_64 random(count);
+  CompareOptions options;
+  options.paired = paired;
+  std::int64_t settled = 0;
+  std::vector<double> added;
+  for (std::int64_t i = 0; i < draws; ++i) {
+    const double unit = static_cast<double>(random() >> 11U) * 0x1p-53;
+    const double factor = std::exp(most * (2 * unit - 1));
+    std::vector<std::size_t> base;
+    std::vector<std::size_t> fresh;
+    const auto compared = [&](std::size_t more) {
+      base = draw_more(random, a.size(), std::move(base), more);
+      fresh = paired ? base : draw_more(random, b.size(), std::move(fresh), more);
+      Runs base_runs = pick(a, base);
+      Runs new_runs = pick(b, fresh, factor);
+      launch_in_turn(base_runs, new_runs);
+      return compare(std::move(base_runs), std::move(new_runs), options);
+    };
+    const Comparison said = compared(count);
+    // One of the uncertain ones: each is followed by itself.
+    const std::size_t k = static_cast<std::size_t>(i) % said.benchmarks.size();
+    if (said.benchmarks[k].time_verdict != Verdict::uncertain) continue;
+    // Above 10,000 nothing is said.
+    if (!said.benchmarks[k].runs_more) continue;
+    added.push_back(static_cast<double>(*said.benchmarks[k].runs_more));
+    const Comparison done = compared(static_cast<std::size_t>(*said.benchmarks[k].runs_more));
+    settled += done.benchmarks[k].time_verdict != Verdict::uncertain ? 1 : 0;
+  }
+  return {{"settled", static_cast<double>(settled) / static_cast<double>(added.size())},
+          {"uncertain", added.size()},
+          {"median_added", quantile(added, 0.5).value_or(0)}};
+}
+
 int calibrate(const std::vector<std::string>& words) {
   if (words.size() != 4) throw Error("give LAUNCHES PAIRS DRAWS");
   const CsvTable launches = read_csv(words[1]);
@@ -178,6 +234,16 @@ int calibrate(const std::vector<std::string>& words) {
   const Runs a = read_side(pairs, "a");
   const Runs b = read_side(pairs, "b");
   nlohmann::json json = {{"launches", pool.size()}, {"pairs", a.size()}};
+  constexpr double kAnyChange = 0.2;
+  for (const std::size_t count : std::to_array<std::size_t>({3, 5, 10})) {
+    const std::string runs = std::to_string(count);
+    json["settled"]["pairs"][runs] = of_advice(a, b, true, count, 2 * draws, kAnyChange);
+    json["settled"]["launches in turn"][runs] =
+        of_advice(pool, pool, false, count, draws, kAnyChange);
+  }
+  // Equal builds.
+  json["settled as same"]["pairs"] = of_advice(a, b, true, 3, draws, 0);
+  json["settled as same"]["launches in turn"] = of_advice(pool, pool, false, 10, draws / 4, 0);
   for (const std::size_t count : std::to_array<std::size_t>({3, 5, 10, 20})) {
     const std::string runs = std::to_string(count);
     const auto launched = [&](Order order, double factor) {

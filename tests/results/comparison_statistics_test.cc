@@ -4,8 +4,10 @@
 #include <cmath>
 #include <vector>
 
+#include "results/comparison/chi_square.h"
 #include "results/comparison/holm.h"
 #include "results/comparison/mann_whitney.h"
+#include "results/comparison/runs_to_settle.h"
 #include "results/comparison/student_t.h"
 #include "results/comparison/time_ratio.h"
 
@@ -26,6 +28,17 @@ TEST(StudentT, PValuesOfOneDegreeOfFreedomAreThoseOfCauchy) {
     EXPECT_NEAR(student_t_two_sided(t, 1), 1 - 2 / kPi * std::atan(std::fabs(t)), 1e-12);
   }
   EXPECT_EQ(student_t_two_sided(INFINITY, 3), 0);
+}
+
+TEST(ChiSquare, QuantilesAreThoseOfTheTables) {
+  EXPECT_NEAR(chi_square_quantile(0.1, 1), 0.01579, 5e-6);
+  EXPECT_NEAR(chi_square_quantile(0.1, 2), 0.21072, 5e-6);
+  EXPECT_NEAR(chi_square_quantile(0.5, 10), 9.34182, 5e-6);
+  EXPECT_NEAR(chi_square_quantile(0.95, 3), 7.81473, 5e-6);
+  EXPECT_NEAR(chi_square_quantile(0.1, 100), 82.3581, 5e-5);
+  EXPECT_NEAR(chi_square_quantile(0.95, 1000), 1074.68, 0.02);  // approximated
+  // Of two degrees of freedom it is an exponential distribution.
+  EXPECT_NEAR(chi_square_quantile(0.3, 2), -2 * std::log(0.7), 1e-12);
 }
 
 TEST(Holm, CorrectsEachByTheNumberStillOpen) {
@@ -140,9 +153,9 @@ TEST(RatioOfPairs, TakesOutWhatBothOfAPairSaw) {
 }
 
 TEST(CautiousSpread, IsTheUpperLimitOfTheSpread) {
-  // The 10 % quantiles of chi squared: 0.2107 with 2 degrees of freedom, 10.865 with 18.
-  EXPECT_NEAR(cautious_spread(0.1, 18), 0.1 * std::sqrt(18 / 10.865), 2e-4);
-  EXPECT_NEAR(cautious_spread(0.1, 2), 0.1 * std::sqrt(2 / 0.2107), 0.015);
+  // The 10 % quantiles of chi squared: 0.21072 with 2 degrees of freedom, 10.8649 with 18.
+  EXPECT_NEAR(cautious_spread(0.1, 18), 0.1 * std::sqrt(18 / 10.8649), 1e-6);
+  EXPECT_NEAR(cautious_spread(0.1, 2), 0.1 * std::sqrt(2 / 0.21072), 1e-5);
   EXPECT_NEAR(cautious_spread(0.1, 1'000'000), 0.1, 1e-3);
   EXPECT_EQ(cautious_spread(0, 3), 0);
 }
@@ -154,6 +167,59 @@ TEST(RunsNeeded, FallWithTheEffectAndRiseWithTheSpread) {
   EXPECT_GT(*runs_needed(0.1, 0.05, 20, false), *runs_needed(0.1, 0.05, 1, false));
   EXPECT_EQ(runs_needed(1, 1e-6, 1, false), std::nullopt);
   EXPECT_EQ(runs_needed(0, 0.1, 1, true), 2);
+}
+
+// Spread and change are as good as known where there are a million of degrees of freedom and runs;
+// then the normal distribution gives the numbers: 2.5758 for p = 0.01, 0.8416 and 1.2816 for 80 %
+// beyond one limit and between two.
+constexpr std::int64_t kMany = 1'000'000;
+
+TEST(RunsToSettle, TellAChangeFromNone) {
+  // 2 (2.5758 + 0.8416)^2 s^2 / change^2 = 259.5.
+  const UncertainTime time = {
+      .change = 0.3, .spread = 1, .have = kMany, .freedom = kMany, .kept = false};
+  EXPECT_NEAR(static_cast<double>(*runs_to_settle(time)), 261, 2);
+  UncertainTime other = time;
+  other.change = -0.3;
+  EXPECT_EQ(runs_to_settle(other), runs_to_settle(time));
+  other.paired = true;
+  EXPECT_NEAR(static_cast<double>(*runs_to_settle(other)), 133, 2);
+  other.benchmarks = 10;  // 3.2905 for p = 0.001
+  EXPECT_NEAR(static_cast<double>(*runs_to_settle(other)), 193, 3);
+}
+
+TEST(RunsToSettle, TellASmallChangeFromTheThreshold) {
+  // 2 (2.5758 + 1.2816)^2 s^2 / threshold^2 = 340.6.
+  const UncertainTime time = {
+      .change = 0, .spread = 0.1, .have = kMany, .freedom = kMany, .kept = false};
+  EXPECT_NEAR(static_cast<double>(*runs_to_settle(time)), 342, 2);
+  UncertainTime other = time;
+  other.benchmarks = 10;  // "same" is said of each benchmark alone
+  EXPECT_EQ(runs_to_settle(other), runs_to_settle(time));
+  other.threshold = 0.1;
+  EXPECT_LT(*runs_to_settle(other), 40);
+}
+
+TEST(RunsToSettle, AreFewerWhereThoseSoFarCount) {
+  // Solved with the normal distribution for error = s sqrt(2 / all) and the part of the new ones,
+  // shift = s sqrt(2 added / (all 100)): of no change, 3 % lie beyond the threshold by luck.
+  UncertainTime time = {.change = 0, .spread = 0.1, .have = 100, .freedom = kMany};
+  EXPECT_NEAR(static_cast<double>(*runs_to_settle(time)), 618, 3);
+  time.change = 0.3;
+  time.spread = 1;
+  EXPECT_NEAR(static_cast<double>(*runs_to_settle(time)), 230, 3);
+}
+
+TEST(RunsToSettle, AreMoreWhereLittleIsKnown) {
+  const UncertainTime known = {.change = 0.1, .spread = 0.05, .have = 3, .freedom = kMany};
+  UncertainTime few = known;
+  few.freedom = 2;
+  EXPECT_GT(*runs_to_settle(few), *runs_to_settle(known));
+  EXPECT_GE(*runs_to_settle({.change = 0.0295, .spread = 1e-9}), 1);
+  // At the threshold itself, with the spread and the change as good as known, nothing settles.
+  const UncertainTime at = {
+      .change = std::log1p(0.03), .spread = 0.05, .have = 1000, .freedom = kMany};
+  EXPECT_EQ(runs_to_settle(at), std::nullopt);
 }
 
 }  // namespace
