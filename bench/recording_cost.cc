@@ -31,8 +31,10 @@ using topologies::Optimizer;
 constexpr const char* kFooter = R"(Examples:
   torchrun --standalone --no-python --nproc-per-node 2 build/bin/recording_cost
   torchrun ... recording_cost --model tiny --pairs 200 --at-most 2
+  torchrun ... recording_cost --model tiny --pairs 2000 --group-range
 
-Of each pair of steps one is recorded, as for the contracts, and one is not; the order changes from pair to pair. A
+Of each pair of steps one is recorded, as for the contracts, and one is not; the order changes from pair to pair. With
+--group-range neither is recorded, and one of the two has the range of its parameter group, which every timed step has. A
 sample is the time of a step as the slowest rank saw it. What is done with the records after a step is not in it.
 Exit code: 0 fine; 1 recording slows a case's step by more than --at-most percent; 2 could not run.)";
 
@@ -41,6 +43,7 @@ struct Options {
   std::vector<Optimizer> optimizer_list;
   std::int64_t pairs = 50;
   std::int64_t threads = 0;
+  bool group_range = false;
   double at_most_percent = -1;  ///< below 0: any
 };
 
@@ -57,6 +60,8 @@ std::optional<Options> parse(int argc, const char* const* argv) {
       ->allow_extra_args(false);
   app.add_option("--pairs", pairs, "steps of each kind (default 50)");
   app.add_option("--threads", threads, "threads a rank (default: cores / ranks of this host)");
+  app.add_flag("--group-range", options.group_range,
+               "measure what the group's range costs in place of recording");
   app.add_option("--at-most", options.at_most_percent,
                  "percent by which recording may slow the median step (default: any)")
       ->check(CLI::Range(0.0, 1000.0));
@@ -68,11 +73,12 @@ std::optional<Options> parse(int argc, const char* const* argv) {
 }
 
 struct Cost {
-  StepSamples recorded, unrecorded;
+  StepSamples with, without;
 };
 
 Cost measure(const RecordedCase& recorded, topologies::ShardedOptimizer& optimizer,
-             std::int64_t pairs) {
+             const Options& options) {
+  const std::int64_t pairs = options.pairs;
   StepTimer with, without;
   with.reserve(pairs);
   without.reserve(pairs);
@@ -85,10 +91,20 @@ Cost measure(const RecordedCase& recorded, topologies::ShardedOptimizer& optimiz
     }
     timer.stop();
   };
-  const auto recorded_step = [&] { record_steps(recorded, 1, [&](std::int64_t) { step(with); }); };
+  std::optional<GroupRanges> groups;
+  if (!options.group_range) groups.emplace(optimizer, recorded.config);  // of both
+  const auto step_with = [&] {
+    if (options.group_range) {
+      groups.emplace(optimizer, recorded.config);
+      step(with);
+      groups.reset();
+    } else {
+      record_steps(recorded, 1, [&](std::int64_t) { step(with); });
+    }
+  };
   for (std::int64_t pair = 0; pair < pairs; ++pair) {
     if (pair % 2 == 0) step(without);
-    recorded_step();
+    step_with();
     if (pair % 2 == 1) step(without);
   }
   return {with.gather(recorded.communicator), without.gather(recorded.communicator)};
@@ -106,14 +122,14 @@ double report(const std::string& name, const Cost& cost) {
   const auto least = [](const StepSamples& samples) {
     return *std::min_element(samples.step_ns.begin(), samples.step_ns.end());
   };
-  const std::int64_t with = median(cost.recorded);
-  const std::int64_t without = median(cost.unrecorded);
+  const std::int64_t with = median(cost.with);
+  const std::int64_t without = median(cost.without);
   const auto percent = [](double ratio) { return 100 * (ratio - 1); };
   const double slower = percent(ratio(with, without));
   fmt::print("{:<18} {:>6} {:>12.3f} {:>12.3f} {:>+9.2f} % {:>+9.2f} %\n", name,
-             cost.recorded.step_ns.size(), static_cast<double>(without) / 1e6,
+             cost.with.step_ns.size(), static_cast<double>(without) / 1e6,
              static_cast<double>(with) / 1e6, slower,
-             percent(ratio(least(cost.recorded), least(cost.unrecorded))));
+             percent(ratio(least(cost.with), least(cost.without))));
   std::fflush(stdout);
   return slower;
 }
@@ -157,8 +173,7 @@ int run(int argc, char** argv) {
     });
     constexpr int kWarmUp = 4;
     for (int i = 0; i < kWarmUp; ++i) sharded->step();
-    const GroupRanges groups(*sharded, config);
-    const Cost cost = measure(recorded, *sharded, options->pairs);
+    const Cost cost = measure(recorded, *sharded, *options);
     if (communicator->rank() != 0) continue;
     const std::string name = std::string(topologies::subject_name(config.subject)) + "/" +
                              std::string(topologies::optimizer_name(optimizer));

@@ -1,16 +1,19 @@
 #include "tracer/verdict_summary.h"
 
+#include <string>
+#include <string_view>
+
+#include "core/printable.h"
+
 namespace stepscope::tracer {
 namespace {
 
 /// Names come from files: nothing in them may move the cursor or clear the screen.
-std::string printable(std::string text) {
+std::string shown(std::string_view text) {
   constexpr std::size_t kLongest = 160;
-  for (char& letter : text) {
-    if (static_cast<unsigned char>(letter) < 0x20 || letter == 0x7f) letter = '?';
-  }
-  if (text.size() > kLongest) text = text.substr(0, kLongest - 3) + "...";
-  return text;
+  const std::string quoted = printable(text, kLongest);
+  const bool cut = quoted.ends_with("\"...");
+  return quoted.substr(1, quoted.size() - (cut ? 5 : 2)) + (cut ? "..." : "");
 }
 
 /// Nanoseconds as milliseconds, without a detour through a floating-point number.
@@ -24,7 +27,7 @@ std::string milliseconds(std::int64_t ns) {
 }
 
 std::string offender_line(const Offender& offender) {
-  std::string line = "  " + printable(offender.name);
+  std::string line = "  " + shown(offender.name);
   if (offender.value) {
     line += offender.kind == EventKind::copy || offender.kind == EventKind::collective
                 ? ", " + std::to_string(*offender.value) + " bytes"
@@ -40,7 +43,7 @@ std::string offender_line(const Offender& offender) {
     line += ", device " + std::to_string(offender.device) + " stream " +
             std::to_string(offender.stream);
   }
-  if (!offender.range.empty()) line += ", in " + printable(offender.range);
+  if (!offender.range.empty()) line += ", in " + shown(offender.range);
   return line;
 }
 
@@ -79,7 +82,7 @@ std::vector<ContractSummary> summarize(std::span<const Verdict> verdicts) {
 std::vector<std::string> explained(const Verdict& verdict) {
   std::vector<std::string> lines = {
       (verdict.rank ? "rank " + std::to_string(*verdict.rank) : std::string("unknown rank")) +
-      (verdict.ordinal ? ", " + printable(verdict.step) : "") + ": " + printable(verdict.reason)};
+      (verdict.ordinal ? ", " + shown(verdict.step) : "") + ": " + shown(verdict.reason)};
   for (const Offender& offender : verdict.offenders) lines.push_back(offender_line(offender));
   const auto shown = static_cast<std::int64_t>(verdict.offenders.size());
   if (verdict.offender_count > shown) {

@@ -40,6 +40,19 @@ def test_recording_costs_a_step_of_4_million_elements_next_to_nothing(model: Pat
         assert float(line[6]) < MOST_PERCENT, ended.out
 
 
+def test_the_range_of_a_group_costs_a_step_next_to_nothing(model: Path) -> None:
+    ended = cost("--model", model, "--pairs", 20, "--threads", 1, "--group-range")[0]
+    assert ended.code == 0, ended.err
+    lines = [line.split() for line in ended.out.splitlines()[2:]]
+    assert [line[:2] for line in lines] == [
+        ["torch/AdamW", "20"],
+        ["native/AdamW8bit", "20"],
+        ["native/Lion8bit", "20"],
+    ]
+    for line in lines:
+        assert float(line[6]) < MOST_PERCENT, ended.out
+
+
 def test_the_ranks_agree_on_what_is_too_slow(model: Path) -> None:
     # A step that is not slowed at all, or is faster, is within any bound.
     words = ["--model", model, "--pairs", 3, "--threads", 1, "--optimizer", "AdamW8bit"]

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 from pathlib import Path
 
@@ -217,3 +218,132 @@ def test_a_plan_that_is_none_is_refused_in_one_short_line(plain: Path, tmp_path:
 def test_help_and_version_are_fine() -> None:
     assert "no-extra-launches" in run("--help").stdout
     assert run("--version").stdout.startswith("trace_check, stepscope ")
+
+
+def sqlite(path: Path, *statements: str) -> Path:
+    with sqlite3.connect(path) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    connection.close()
+    return path
+
+
+KERNELS = "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL(start INTEGER, end INTEGER, deviceId INTEGER)"
+ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x AS start,"
+
+
+@pytest.mark.parametrize(
+    ("statements", "message"),
+    [
+        (
+            [KERNELS, "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES('soon', 2, 0)"],
+            'column "start"',
+        ),
+        ([KERNELS, "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES(1, x'00ff', 0)"], 'column "end"'),
+        ([KERNELS, "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES(1, 2, 9e18)"], str(9 * 10**18)),
+        (
+            [KERNELS, f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES(1, 2, {1 << 40})"],
+            str(1 << 40),
+        ),
+        ([KERNELS, "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES(NULL, 2, 0)"], 'column "start"'),
+        (
+            [
+                "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL(other INTEGER)",
+                "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES(1)",
+            ],
+            'column "start"',
+        ),
+        # A view in a table's place is no table, however long it would run.
+        (
+            [
+                "CREATE TABLE StringIds(id INTEGER, value TEXT)",
+                f"CREATE VIEW NVTX_EVENTS AS {ENDLESS} x AS end, 59 AS eventType FROM n",
+            ],
+            "no contract was verified",
+        ),
+        # Nothing is written to the file, so no trigger fires.
+        (
+            [
+                KERNELS,
+                "CREATE TRIGGER t AFTER INSERT ON CUPTI_ACTIVITY_KIND_KERNEL BEGIN"
+                " DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL; END",
+            ],
+            "no contract was verified",
+        ),
+        (
+            [
+                "CREATE TABLE StringIds(id INTEGER, value TEXT)",
+                "INSERT INTO StringIds VALUES(1, 5)",
+            ],
+            "no contract was verified",
+        ),
+    ],
+)
+def test_hostile_tables_are_one_line(statements: list[str], message: str, tmp_path: Path) -> None:
+    path = sqlite(tmp_path / "hostile.sqlite", *statements)
+    before = path.read_bytes()
+    assert message in error(path)
+    assert path.read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir()] == ["hostile.sqlite"]
+
+
+# By names, since pytest puts what it is given into the environment.
+HOSTILE_JSON = {
+    "deep": "[" * 3_000_000,
+    "deep events": '{"traceEvents":' + "[" * 3_000_000,
+    "deep arguments": '{"traceEvents":[{"args":' + '{"a":' * 1_000_000,
+    "nan": '{"traceEvents":[{"ph":"X","cat":"kernel","name":"k","ts":NaN,"dur":1}]}',
+    "infinity": '{"traceEvents":[{"ph":"X","cat":"kernel","name":"k","ts":Infinity,"dur":1}]}',
+    "long number": '{"traceEvents":[{"ph":"X","ts":1' + "0" * 1_000_000 + "}",
+    "half a surrogate": '{"traceEvents":[{"ph":"X","name":"\\ud800"}',
+    "an object of events": '{"traceEvents":{"ph":"X"}}',
+    "zeros": "\x00" * 1000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_JSON)
+def test_hostile_json_is_one_short_line(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.json"
+    path.write_text(HOSTILE_JSON[name])
+    message = error(path)
+    assert str(path) in message and len(message) < 1000
+
+
+def test_impossible_times_and_counts_are_left_out_and_counted(tmp_path: Path) -> None:
+    kernel = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7}
+    times = [(1, -5), (1, 7.4e15), (0, 0), (-9e15, 9e15), (1e18, 1), (5, 1)]
+    events = [kernel | {"ts": ts, "dur": dur} for ts, dur in times]
+    events[-1] |= {"args": {"grid": [2**62, 2**62, 2**62], "block": [-1, 0, 2**62], "n": -7}}
+    path = tmp_path / "times.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    done = run(path)
+    assert done.returncode == 2
+    assert "5 records left out: impossible times or there twice" in done.stdout
+
+
+def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.sqlite"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/zero"), Path("/dev/null")):
+        assert "regular file" in error(path), path
+    assert "is a directory" in error(tmp_path)
+
+
+def test_names_that_are_no_utf8_are_shown_and_written_as_utf8(tmp_path: Path) -> None:
+    name = b"nccl:all_gather\xff\n\x1b[1m"
+    path = sqlite(
+        tmp_path / "names.sqlite",
+        "CREATE TABLE NVTX_EVENTS(start INTEGER, end INTEGER, eventType INTEGER, text TEXT)",
+        "INSERT INTO NVTX_EVENTS VALUES(1, 900, 59, 'stepscope:step 0')",
+        f"INSERT INTO NVTX_EVENTS VALUES(2, 3, 59, CAST(x'{name.hex()}' AS TEXT))",
+    )
+    verdicts = tmp_path / "\udcff\n.json"
+    done = subprocess.run(
+        [BIN / "trace_check", path, "--json", verdicts],
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert "nccl:all_gather\\xff\\x0a\\x1b[1m" in done.stdout.decode("utf-8"), done.stdout
+    assert b"\x1b" not in done.stdout
+    json.loads(verdicts.read_text(encoding="utf-8"))

@@ -25,6 +25,7 @@ CONVERT = Path(os.environ["STEPSCOPE_BIN"]) / "convert_trace"
 TRACES = ROOT / "tests" / "data" / "traces"
 READERS = ROOT / ".cache" / "readers"
 INSTALL_SECONDS = 240
+BY_HAND = "with a network: cmake/setup.sh && ctest --preset release -R other_readers_pytest"
 
 NSYS_REPORTS = [
     "cuda_api_sum",
@@ -106,7 +107,7 @@ def readers() -> Path:
         return READERS / "bin"
     uv = shutil.which("uv") or shutil.which(ROOT / ".cache" / "uv-bootstrap" / "bin" / "uv")
     if uv is None:
-        pytest.skip("there is no uv to install the readers with")
+        pytest.skip(f"there is no uv to install the readers with; {BY_HAND}")
     shutil.rmtree(READERS, ignore_errors=True)
     group_name = f"{ROOT / 'pyproject.toml'}:readers"
     python = READERS / "bin" / "python"
@@ -119,9 +120,9 @@ def readers() -> Path:
                 command, timeout=INSTALL_SECONDS, capture_output=True, text=True, check=True
             )
         except subprocess.TimeoutExpired:
-            pytest.skip(f"the readers could not be installed in {INSTALL_SECONDS} s")
+            pytest.skip(f"the readers could not be installed in {INSTALL_SECONDS} s; {BY_HAND}")
         except subprocess.CalledProcessError as error:
-            pytest.skip(f"the readers could not be installed: {error.stderr[-300:]}")
+            pytest.skip(f"the readers could not be installed; {BY_HAND}: {error.stderr[-300:]}")
     stamp.write_text(key)
     return READERS / "bin"
 
@@ -130,7 +131,11 @@ def readers() -> Path:
 def nsys() -> str:
     program = os.environ.get("STEPSCOPE_NSYS") or shutil.which("nsys")
     if program is None:
-        pytest.skip("nsys is neither on the PATH nor named by STEPSCOPE_NSYS")
+        pytest.skip(
+            "nsys is neither on the PATH nor named by STEPSCOPE_NSYS; install NVIDIA's Nsight"
+            " Systems (Debian's non-free: nsight-systems-target), then"
+            " STEPSCOPE_NSYS=/path/to/nsys ctest --preset release -R other_readers_pytest"
+        )
     return program
 
 
