@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,11 @@ def _run(folder: str, model: str) -> dict[str, Any]:
         }
     ranks = _contracts_alone(job, case("AdamW8bit", "the whole", FSDP2), tracing)
     found["the whole"] = {"ranks": [asdict(rank) for rank in ranks]}
+    # A GPU that one rank of the two cannot record: here there is none.
+    place = torch.device("cuda" if job.rank == 1 else "cpu")
+    recording = StepRecording(replace(job, device=place), KEPT["local-shards"], "gpu", tracing)
+    recording.record(lambda: pytest.fail("a step that nobody records"))
+    found["no GPU"] = {"ranks": [asdict(rank) for rank in recording.judge({})]}
     return found
 
 
@@ -199,6 +204,23 @@ def test_the_reason_names_the_parameter_whose_whole_was_stepped(judged) -> None:
     for rank in judged[0]["the whole"]["ranks"]:
         reasons = [one["reason"] for one in rank["verdicts"] if one["contract"] == "local-n"]
         assert all("n = 8643 is the whole of large.weight" in reason for reason in reasons)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine's GPU can be recorded")
+def test_where_a_rank_cannot_record_its_gpu_every_contract_is_unverified_for_that_reason(
+    judged,
+) -> None:
+    ranks = judged[0]["no GPU"]["ranks"]
+    assert [rank["trace"] for rank in ranks] == ["not recorded", "not recorded"]
+    assert [rank["status"] for rank in ranks] == ["unverified", "unverified"]
+    for number, rank in enumerate(ranks):
+        assert {one["contract"] for one in rank["verdicts"]} == CONTRACTS
+        for one in rank["verdicts"]:
+            assert (one["rank"], one["status"]) == (number, "unverified")
+            # Where the build has CUPTI, there is no driver.
+            why = one["reason"]
+            assert why.startswith("rank 1: ") and "\n" not in why
+            assert "GPU activities cannot be recorded: " in why or "no source" in why, why
 
 
 def test_the_traces_are_in_the_run_folder_and_open_with_trace_check(judged) -> None:

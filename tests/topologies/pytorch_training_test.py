@@ -209,13 +209,18 @@ def test_8_bit_that_ends_far_from_fp32_in_the_same_run_fails() -> None:
         (["--learning-rate", "0"], "positive number"),
         (["--learning-rate", "inf"], "positive number"),
         (["--steps", "0"], "whole number from 1"),
-        (["--device", "cuda", "--trace", "3"], "nsys"),
         (["--optimizer", "Adam"], "none of"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(arguments: list[str], said: str) -> None:
     with pytest.raises(CannotRun, match=said):
         train_step.parse(arguments)
+
+
+def test_steps_are_recorded_on_either_device_unless_said_otherwise() -> None:
+    for device in ("cpu", "cuda"):
+        assert train_step.parse(["--device", device]).trace == 3
+        assert train_step.parse(["--device", device, "--trace", "0"]).trace == 0
 
 
 def test_a_text_that_is_missing_or_too_short_is_one_line_and_exit_code_2(tmp_path: Path) -> None:

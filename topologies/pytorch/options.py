@@ -82,8 +82,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add(
         "--trace",
         type=whole(0),
-        help="steps recorded after the timed ones, to judge the contracts"
-        " (default 3; none on cuda)",
+        help="steps recorded after the timed ones, to judge the contracts (default 3)",
     )
     add("--threads", type=whole(1), help="threads a rank (default: cores / ranks of this host)")
     add(
@@ -120,7 +119,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     options.steps = options.steps or (20 if options.quick else 100)
     options.warmup = 3 if options.warmup is None else options.warmup
     if options.trace is None:
-        options.trace = 3 if options.device == "cpu" else 0
+        options.trace = 3
     options.wrap = options.wrap or "per-module"
     options.optimizer = options.optimizer or (None if options.optimizer_class else list(CLASSES))
     return options
@@ -131,10 +130,6 @@ def _require_consistent(options: argparse.Namespace) -> None:
         if given:
             raise CannotRun(text)
 
-    if options.device == "cuda":
-        refuse(
-            options.trace, "--trace records steps on the CPU only; trace a GPU with nsys profile"
-        )
     if options.topology != "fsdp1":
         refuse(options.wrap, "--wrap is given without --topology fsdp1")
         refuse(options.use_orig_params, "--use-orig-params is given without --topology fsdp1")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from results.contract_table import CONTRACTS
 from topologies.pytorch.case import CLASSES, Case
 from topologies.pytorch.plain_step import PlainTensor, plain_step
 from topologies.pytorch.process_tracer import ProcessTracer
@@ -52,18 +53,26 @@ class StepRecording:
         self._file = f"{name.replace('/', '.')}.rank{job.rank}.sqlite"
 
     def record(self, step: Callable[[], None]) -> None:
-        """Records calls of `step`, whose memory may be given back afterwards."""
+        """Records calls of `step`, whose memory may be given back afterwards. Where a rank cannot
+        record its device, no rank takes a step."""
+        job = self._job
+        self._tracer = together(lambda: ProcessTracer(job.rank, job.world_size, job.device))
+        refusals = gather(self._tracer.refusal())
+        self._refusal = next((f"rank {r}: {why}" for r, why in enumerate(refusals) if why), "")
+        if self._refusal:
+            return
 
-        def run() -> tuple[ProcessTracer, tempfile.TemporaryDirectory]:
-            tracer = ProcessTracer(self._job.rank, self._job.world_size)
+        def run() -> tempfile.TemporaryDirectory:
             scratch = tempfile.TemporaryDirectory(prefix="stepscope-")
-            tracer.record(step, self._tracing.steps, Path(scratch.name) / self._file)
-            return tracer, scratch
+            self._tracer.record(step, self._tracing.steps, Path(scratch.name) / self._file)
+            return scratch
 
-        self._tracer, self._scratch = together(run)
+        self._scratch = together(run)
 
     def judge(self, numel_of: dict[str, int]) -> list[RankContracts]:
         """The verdicts by rank. `numel_of`: elements of the original parameters."""
+        if self._refusal:
+            return [unrecorded(rank, self._refusal) for rank in range(self._job.world_size)]
         plan = from_root(self._job, self._plan)
         with self._scratch as scratch:
             mine = together(lambda: self._judge(plan, numel_of, Path(scratch)))
@@ -117,6 +126,15 @@ class StepRecording:
             "original": lambda one: numel_of[one["name"]],
         }[self._case.state_policy]
         return [PlainTensor(one["n"], deciding(one)) for one in ranks[self._job.rank]]
+
+
+def unrecorded(rank: int, reason: str) -> RankContracts:
+    """What a rank has whose steps nobody could record."""
+    verdicts = [
+        {"contract": contract, "rank": rank, "status": "unverified", "reason": reason}
+        for contract in CONTRACTS
+    ]
+    return RankContracts("unverified", "not recorded", verdicts)
 
 
 def without_declaration(judged: dict[str, Any]) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--trace",
         type=whole(0),
         help="steps recorded after the timed ones, to judge the contracts"
-        " of the optimizer's part (default 3; none on cuda)",
+        " of the optimizer's part (default 3)",
     )
     add("--threads", type=whole(1), help="threads a rank (default: cores / ranks of this host)")
     add("--timeout", type=seconds, default=60.0, help="seconds to wait for others (default 60)")
@@ -105,10 +105,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.width % HEAD_WIDTH:
         raise CannotRun(f"a width of {options.width} is no multiple of {HEAD_WIDTH}")
-    if options.device == "cuda" and options.trace:
-        raise CannotRun("--trace records steps on the CPU only; trace a GPU with nsys profile")
     if options.trace is None:
-        options.trace = 3 if options.device == "cpu" else 0
+        options.trace = 3
     if options.use_orig_params and options.topology != "fsdp1":
         raise CannotRun("--use-orig-params is given without --topology fsdp1")
     return options
