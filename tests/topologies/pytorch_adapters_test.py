@@ -284,6 +284,20 @@ def run_original(
 # --- operators of a step -------------------------------------------------------------------------
 
 
+class OperatorCalls(TorchDispatchMode):
+    """Every operator that runs, in order, with the arguments that it is handed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple] = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = str(function)
+        if not name.startswith("profiler."):  # its argument is the name of the class
+            self.calls.append((name, [_plain(one) for one in args], _plain(kwargs)))
+        return function(*args, **(kwargs or {}))
+
+
 class Operators(TorchDispatchMode):
     """Counts the operators that run, and the sizes of what bitsandbytes' updates are handed."""
 
@@ -529,12 +543,19 @@ def test_what_an_adapter_does_not_take_is_refused_by_name_before_any_state_exist
             assert rank["refusals"][what].startswith(text), rank["refusals"][what]
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_plain_tensors_take_the_same_calls_through_the_adapters_class(optimizer, monkeypatch):
-    calls: dict[type, list] = {}
-    parameters = {}
+def test_plain_tensors_take_the_same_calls_through_the_adapters_class(
+    optimizer, dtype, monkeypatch
+):
+    """Of bitsandbytes' Python functions and of every operator below them, in order, with the bits
+    of every argument."""
+    functions: list[list] = []
+    operators: list[list] = []
+    parameters = []
     for adapted in (none(OPTIMIZERS[optimizer]), local_shards(OPTIMIZERS[optimizer])):
-        seen = calls.setdefault(adapted, [])
+        seen: list = []
+        functions.append(seen)
 
         def record(name, real, seen=seen):
             def recorded(*args, **kwargs):
@@ -543,24 +564,33 @@ def test_plain_tensors_take_the_same_calls_through_the_adapters_class(optimizer,
 
             return recorded
 
-        with monkeypatch.context() as patch:
+        with monkeypatch.context() as patch, OperatorCalls() as called:
             for name in ("optimizer_update_8bit_blockwise", "optimizer_update_32bit"):
                 patch.setattr(bnb.functional, name, record(name, getattr(bnb.functional, name)))
-            module = module_of(torch.float32)
-            stepped = adapted(module.parameters(), **settings(optimizer, 0.1))
+            module = module_of(DTYPES[dtype])
+            stepped = adapted(module.named_parameters(), **settings(optimizer, 0.1))
             for step in range(2):
                 for name, parameter in module.named_parameters():
-                    parameter.grad = gradient(name, step, torch.float32)
+                    parameter.grad = gradient(name, step, DTYPES[dtype])
                 stepped.step()
-        parameters[adapted] = [bits(p).tolist() for p in module.parameters()]
-    (stock, adapter) = calls.values()
-    assert len(stock) == 2 * len(SHAPES)
-    assert stock == adapter
-    (stock, adapter) = parameters.values()
-    assert stock == adapter
+        operators.append(called.calls)
+        parameters.append([bits(p).tolist() for p in module.parameters()])
+    assert len(functions[0]) == 2 * len(SHAPES)
+    assert functions[0] == functions[1]
+    updates = [name for name, *_ in operators[0] if "optimizer_update" in name]
+    assert len(updates) == 2 * len(SHAPES)
+    assert operators[0] == operators[1]
+    assert parameters[0] == parameters[1]
 
 
 def _plain(argument: Any) -> Any:
+    """What can be compared: of a tensor dtype, shape, strides and bits."""
     if isinstance(argument, torch.Tensor):
-        return (str(argument.dtype), tuple(argument.shape), bits(argument).tolist())
+        with torch.no_grad():
+            data = bits(argument).numpy().tobytes()
+        return (str(argument.dtype), tuple(argument.shape), argument.stride(), data)
+    if isinstance(argument, (list, tuple)):
+        return [_plain(one) for one in argument]
+    if isinstance(argument, dict):
+        return {key: _plain(one) for key, one in argument.items()}
     return argument

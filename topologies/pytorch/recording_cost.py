@@ -5,13 +5,10 @@ turns. The counterpart of build/bin/recording_cost; see --help."""
 from __future__ import annotations
 
 import argparse
-import gc
 import importlib
-import json
 import statistics
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -23,60 +20,30 @@ import topologies.pytorch.quiet_imports  # noqa: F401  before PyTorch
 # isort: split
 import torch
 
+from topologies.pytorch.by_turns import by_turns, timed
 from topologies.pytorch.case import CLASSES
+from topologies.pytorch.local_tensors import local_tensors
 from topologies.pytorch.process_tracer import ProcessTracer
-from topologies.pytorch.programs import run_program
 from topologies.pytorch.ranks import CannotRun
 
 FINE, CHECK_FAILED, COULD_NOT_RUN = 0, 1, 2
 WARM_UP = 2
 
 
-def local_tensors(model: str, world_size: int) -> list[torch.nn.Parameter]:
-    """What rank 0 of a job under fsdp2 hands its optimizer, gradients included."""
-    with tempfile.TemporaryDirectory() as folder:
-        plan = Path(folder) / "plan.json"
-        ranks = ["--world-size", str(world_size), "--plan-ranks", "0"]
-        run_program("plan_state", "--model", model, *ranks, "--plan-out", plan)
-        tensors = json.loads(plan.read_text())["ranks"][0]["tensors"]
-    generator = torch.Generator().manual_seed(1)
-    parameters = []
-    for tensor in tensors:
-        if not tensor["n"]:
-            continue
-        parameter = torch.nn.Parameter(torch.randn(tensor["n"], generator=generator))
-        parameter.grad = torch.randn(tensor["n"], generator=generator)
-        parameters.append(parameter)
-    return parameters
-
-
-def by_turns(optimizer: torch.optim.Optimizer, pairs: int) -> tuple[list[int], list[int]]:
-    """Nanoseconds of `pairs` unrecorded and recorded steps; the order changes from pair to pair."""
+def recorded_by_turns(optimizer: torch.optim.Optimizer, pairs: int) -> tuple[list[int], list[int]]:
+    """Nanoseconds of `pairs` unrecorded and recorded steps."""
     for _ in range(WARM_UP):
         optimizer.step()
     tracer = ProcessTracer(0, 1)
-    unrecorded: list[int] = []
-    recorded: list[int] = []
-
-    def timed(samples: list[int]) -> None:
-        begin = time.perf_counter_ns()
-        optimizer.step()
-        samples.append(time.perf_counter_ns() - begin)
-
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "step.sqlite"
-        gc.collect()
-        gc.disable()
-        try:
-            for pair in range(pairs):
-                if pair % 2 == 0:
-                    timed(unrecorded)
-                tracer.record(lambda: timed(recorded), 1, trace)
-                if pair % 2 == 1:
-                    timed(unrecorded)
-        finally:
-            gc.enable()
-    return unrecorded, recorded
+
+        def recorded() -> int:
+            taken: list[int] = []
+            tracer.record(lambda: taken.append(timed(optimizer.step)), 1, trace)
+            return taken[0]
+
+        return by_turns(lambda: timed(optimizer.step), recorded, pairs)
 
 
 def percent(slower: float, base: float) -> float:
@@ -96,7 +63,7 @@ def measure(names: list[str], options: argparse.Namespace) -> int:
         module, _, class_name = path.partition(":")
         optimizer_class = getattr(importlib.import_module(module), class_name)
         optimizer = optimizer_class(parameters, **arguments)
-        unrecorded, recorded = by_turns(optimizer, options.pairs)
+        unrecorded, recorded = recorded_by_turns(optimizer, options.pairs)
         off, on = statistics.median(unrecorded), statistics.median(recorded)
         least = percent(min(recorded), min(unrecorded))
         print(f"{path:<30} {options.pairs:>5} {off / 1e6:>11.3f} {on / 1e6:>11.3f}", end="")
