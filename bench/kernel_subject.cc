@@ -159,11 +159,13 @@ kernels::ShardTensors shard_of(const KernelCase& c, const TensorAddresses& tenso
           .grad = tensors.grad,
           .numel = c.numel,
           .dtype = c.dtype,
+          .grad_dtype = c.dtype,
           .format = eight_bit ? StateFormat::blockwise_8bit : StateFormat::fp32,
           .state1 = tensors.state1,
           .state2 = tensors.state2,
           .absmax1 = tensors.absmax1,
-          .absmax2 = tensors.absmax2};
+          .absmax2 = tensors.absmax2,
+          .absmax_count = c.tensor_bytes()[4] / 4};
 }
 
 std::unique_ptr<KernelSubject> make_subject(const KernelCase& kernel_case,

@@ -11,6 +11,9 @@
 /// in exactly this order, with every fused multiply-add written out. Compile with
 /// -ffp-contract=off. Every function updates from the values before the step, except that the
 /// parameter of AdamW uses the new moments.
+/// Nothing guards against NaN and Inf, as in bitsandbytes: with 8-bit state a NaN in the gradient
+/// spoils its element alone, while Inf makes the block's absmax Inf, which costs all 256 parameters
+/// by AdamW's second step and shows in no parameter of Lion.
 
 #include <cmath>
 #include <cstdint>

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <vector>
 
 #include "kernels/bnb_cpu.h"
+#include "kernels/shard_overlap.h"
 #include "kernels/simd_blocks.h"
 #include "kernels/validate.h"
 
@@ -63,6 +65,10 @@ void step_cpu(ThreadPool& pool, Algorithm algorithm, const Hyperparameters& hype
   for (const ShardTensors& shard : shards) {
     validate(algorithm, hyperparameters, shard);
     total += block_count(shard.numel);
+  }
+  if (shards.size() > 1) {
+    thread_local std::vector<AddressRange> scratch;  // kept: a step allocates nothing
+    refuse_overlaps(shards, scratch);
   }
   const StepBlocks step_blocks = simd_step_blocks();
   if (pool.size() == 1 || total <= kMinRun) {

@@ -21,7 +21,7 @@ namespace stepscope::kernels {
 
 /// Updates every shard in place. Blocks of 256 elements are handed to the threads in small runs
 /// across all shards, so shards of very different sizes balance. Throws Error for what validate()
-/// refuses, before anything is changed.
+/// refuses and for shards that overlap (kernels/shard_overlap.h), before anything is changed.
 void step_cpu(ThreadPool& pool, Algorithm algorithm, const Hyperparameters& hyperparameters,
               std::span<const ShardTensors> shards);
 

@@ -60,11 +60,13 @@ Tensors initial(const GoldenCase& c) {
   t.shard = {.param = pointer(0),
              .numel = c.numel,
              .dtype = c.dtype,
+             .grad_dtype = c.dtype,
              .format = eight_bit ? StateFormat::blockwise_8bit : StateFormat::fp32,
              .state1 = pointer(1),
              .state2 = pointer(2),
              .absmax1 = static_cast<float*>(pointer(3)),
-             .absmax2 = static_cast<float*>(pointer(4))};
+             .absmax2 = static_cast<float*>(pointer(4)),
+             .absmax_count = static_cast<std::int64_t>(absmax / 4)};
   return t;
 }
 

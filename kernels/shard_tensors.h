@@ -40,17 +40,21 @@ struct Hyperparameters {
 
 /// The tensors of one shard. Pointers are to host or device memory, as the back end says. All are
 /// contiguous and must not overlap. `numel` = 0 is allowed: nothing is read, written or launched.
+/// A pointer says nothing about what it points to, so the gradient's type and the number of
+/// absmaxes are told as well: kernels/validate.h refuses those that do not go with the rest.
 struct ShardTensors {
   void* param = nullptr;       ///< numel elements of `dtype`, updated in place
-  const void* grad = nullptr;  ///< numel elements of `dtype`
+  const void* grad = nullptr;  ///< numel elements of `grad_dtype`
   std::int64_t numel = 0;      ///< local n
   DType dtype = DType::fp32;
+  DType grad_dtype = DType::fp32;  ///< the same: no kernel converts a gradient
   StateFormat format = StateFormat::blockwise_8bit;
-  std::int64_t step = 0;     ///< this step's number, counted from 1
-  void* state1 = nullptr;    ///< first moment: numel codes (uint8) or numel float32
-  void* state2 = nullptr;    ///< second moment, likewise; null for Lion
-  float* absmax1 = nullptr;  ///< ceil(numel / 256) float32; null for fp32 state
-  float* absmax2 = nullptr;  ///< likewise; null for Lion and for fp32 state
+  std::int64_t step = 0;          ///< this step's number, counted from 1
+  void* state1 = nullptr;         ///< first moment: numel codes (uint8) or numel float32
+  void* state2 = nullptr;         ///< second moment, likewise; null for Lion
+  float* absmax1 = nullptr;       ///< ceil(numel / 256) float32; null for fp32 state
+  float* absmax2 = nullptr;       ///< likewise; null for Lion and for fp32 state
+  std::int64_t absmax_count = 0;  ///< of each of the two: ceil(numel / 256), or 0 for fp32 state
 };
 
 /// Bytes of one element of `dtype`.

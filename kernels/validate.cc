@@ -48,6 +48,18 @@ Range checked_range(const char* name, const void* pointer, std::int64_t count,
   return {name, begin, bytes};
 }
 
+const char* dtype_name(DType dtype) {
+  switch (dtype) {
+    case DType::fp32:
+      return "fp32";
+    case DType::bf16:
+      return "bf16";
+    case DType::fp16:
+      return "fp16";
+  }
+  return "of no known type";
+}
+
 void check_absent(const char* name, const void* pointer) {
   if (pointer == nullptr) return;
   throw Error(std::string(name) + " is given, and this algorithm and state format have none",
@@ -76,8 +88,21 @@ void validate(Algorithm algorithm, const Hyperparameters& hyperparameters,
     throw Error("numel is " + std::to_string(shard.numel), "pass the shard's local numel");
   }
   if (shard.numel == 0) return;
+  if (shard.grad_dtype != shard.dtype) {
+    throw Error(std::string("the parameter is ") + dtype_name(shard.dtype) + " and its gradient " +
+                    dtype_name(shard.grad_dtype),
+                "convert the gradient: no kernel steps a mixed pair");
+  }
 
   const bool eight_bit = shard.format == StateFormat::blockwise_8bit;
+  const std::int64_t blocks = block_count(shard.numel);
+  if (shard.absmax_count != (eight_bit ? blocks : 0)) {
+    throw Error("the state has " + std::to_string(shard.absmax_count) + " absmaxes, and " +
+                    std::to_string(shard.numel) + " elements with " +
+                    (eight_bit ? "8-bit state have " + std::to_string(blocks)
+                               : std::string("float32 state have none")),
+                "one absmax a block of 256: make or load the state for this numel");
+  }
   const bool two_states = algorithm == Algorithm::AdamW;
   const std::int64_t state_size = eight_bit ? 1 : 4;
   Range ranges[6];
@@ -90,7 +115,6 @@ void validate(Algorithm algorithm, const Hyperparameters& hyperparameters,
   } else {
     check_absent("state2", shard.state2);
   }
-  const std::int64_t blocks = block_count(shard.numel);
   if (eight_bit) {
     ranges[count++] = checked_range("absmax1", shard.absmax1, blocks, 4);
   } else {

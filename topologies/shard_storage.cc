@@ -142,12 +142,14 @@ void ShardStorage::add_piece(const StepPiece& piece) {
                                  .grad = data(set.grad),
                                  .numel = piece.numel,
                                  .dtype = dtype_,
+                                 .grad_dtype = dtype_,
                                  .format = piece.format,
                                  .step = 0,
                                  .state1 = data(set.state1),
                                  .state2 = data(set.state2),
                                  .absmax1 = static_cast<float*>(data(set.absmax1)),
-                                 .absmax2 = static_cast<float*>(data(set.absmax2))}});
+                                 .absmax2 = static_cast<float*>(data(set.absmax2)),
+                                 .absmax_count = set.absmax1.defined() ? set.absmax1.numel() : 0}});
   tensor_sets_.push_back(std::move(set));
 }
 

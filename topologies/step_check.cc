@@ -130,6 +130,7 @@ class Reference {
     tensors.state2 = tensors.state2 != nullptr ? state2_.data() : nullptr;
     tensors.absmax1 = tensors.absmax1 != nullptr ? absmax1_.data() : nullptr;
     tensors.absmax2 = tensors.absmax2 != nullptr ? absmax2_.data() : nullptr;
+    tensors.absmax_count = fp32_state ? 0 : static_cast<std::int64_t>(blocks);
     for (tensors.step = 1; tensors.step <= kCheckedSteps; ++tensors.step) step(tensors);
     return tensors;
   }
@@ -156,6 +157,7 @@ class Reference {
     }
     ShardTensors wide = tensors;
     wide.dtype = DType::fp32;
+    wide.grad_dtype = DType::fp32;
     wide.param = wide_param_.data();
     wide.grad = wide_grad_.data();
     kernels::step_torch_adamw_reference(config_.hyperparameters, wide);

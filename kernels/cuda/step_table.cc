@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <string>
 #include <utility>
 
-#include "core/error.h"
+#include "kernels/shard_overlap.h"
 #include "kernels/validate.h"
 
 namespace stepscope::kernels::cuda {
@@ -22,41 +21,6 @@ bool is_vectorizable(const ShardTensors& t) {
   const std::int64_t state = codes ? 16 / element_bytes(t.dtype) : 16;
   return aligned(t.param, 16) && aligned(t.grad, 16) && aligned(t.state1, state) &&
          aligned(t.state2, state);
-}
-
-struct Range {
-  std::uintptr_t begin;
-  std::uintptr_t end;
-  std::size_t shard;
-};
-
-void refuse_overlaps(std::span<const ShardTensors> shards) {
-  std::vector<Range> ranges;
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    const ShardTensors& t = shards[i];
-    if (t.numel == 0) continue;
-    const auto add = [&](const void* pointer, std::int64_t bytes) {
-      if (pointer == nullptr) return;
-      const auto begin = reinterpret_cast<std::uintptr_t>(pointer);
-      ranges.push_back({begin, begin + static_cast<std::uintptr_t>(bytes), i});
-    };
-    const std::int64_t state = t.format == StateFormat::blockwise_8bit ? 1 : 4;
-    add(t.param, t.numel * element_bytes(t.dtype));
-    add(t.grad, t.numel * element_bytes(t.dtype));
-    add(t.state1, t.numel * state);
-    add(t.state2, t.numel * state);
-    add(t.absmax1, block_count(t.numel) * 4);
-    add(t.absmax2, block_count(t.numel) * 4);
-  }
-  std::ranges::sort(ranges, {}, &Range::begin);
-  for (std::size_t i = 1; i < ranges.size(); ++i) {
-    if (ranges[i].begin < ranges[i - 1].end) {
-      throw Error("shards " + std::to_string(std::min(ranges[i].shard, ranges[i - 1].shard)) +
-                      " and " + std::to_string(std::max(ranges[i].shard, ranges[i - 1].shard)) +
-                      " of the list overlap in memory",
-                  "list every shard once, and give each its own memory");
-    }
-  }
 }
 
 }  // namespace
@@ -83,7 +47,8 @@ StepTable build_step_table(Algorithm algorithm, std::span<const ShardTensors> sh
                              .unused = {}});
     table.steps.push_back({.step = t.step, .scalars = {}});
   }
-  refuse_overlaps(shards);
+  std::vector<AddressRange> scratch;
+  refuse_overlaps(shards, scratch);
   return table;
 }
 

@@ -32,12 +32,14 @@ class BitsandbytesAbi : public testing::Test {
             .grad = at<void>(2000000),
             .numel = 300,
             .dtype = DType::bf16,
+            .grad_dtype = DType::bf16,
             .format = StateFormat::blockwise_8bit,
             .step = 9,
             .state1 = at<void>(3000000),
             .state2 = at<void>(4000000),
             .absmax1 = at<float>(5000000),
-            .absmax2 = at<float>(6000000)};
+            .absmax2 = at<float>(6000000),
+            .absmax_count = 2};
   }
 
  private:
@@ -57,7 +59,8 @@ TEST_F(BitsandbytesAbi, PassesParamThenGradWith8BitState) {
 TEST_F(BitsandbytesAbi, PassesGradThenParamWithFp32State) {
   ShardTensors shard = adam_8bit();
   shard.format = StateFormat::fp32;
-  shard.dtype = DType::fp16;
+  shard.dtype = shard.grad_dtype = DType::fp16;
+  shard.absmax_count = 0;
   shard.absmax1 = nullptr;
   shard.absmax2 = nullptr;
   EXPECT_EQ(call(Algorithm::AdamW, shard),
@@ -67,7 +70,7 @@ TEST_F(BitsandbytesAbi, PassesGradThenParamWithFp32State) {
 
 TEST_F(BitsandbytesAbi, PassesNullForWhatLionHasNot) {
   ShardTensors shard = adam_8bit();
-  shard.dtype = DType::fp32;
+  shard.dtype = shard.grad_dtype = DType::fp32;
   shard.state2 = nullptr;
   shard.absmax2 = nullptr;
   EXPECT_EQ(call(Algorithm::Lion, shard),
@@ -90,17 +93,31 @@ TEST_F(BitsandbytesAbi, RefusesMoreThan32BitsOfElementsOrSteps) {
   shard.absmax1 = at<float>(next++ << 40);
   shard.absmax2 = at<float>(next++ << 40);
   shard.numel = (std::int64_t{1} << 31) - 1;
+  shard.absmax_count = std::int64_t{1} << 23;
   EXPECT_TRUE(call(Algorithm::AdamW, shard).ends_with(" 2147483647"));
   shard.numel += 1;
   EXPECT_THROW(call(Algorithm::AdamW, shard), Error);
   shard.numel = 300;
+  shard.absmax_count = 2;
   shard.step = std::int64_t{1} << 31;
   EXPECT_THROW(call(Algorithm::AdamW, shard), Error);
 }
 
-TEST_F(BitsandbytesAbi, RefusesMissingTensorsAndTables) {
+TEST_F(BitsandbytesAbi, RefusesTensorsThatCannotBeSteppedAndMissingTables) {
   ShardTensors shard = adam_8bit();
   shard.state1 = nullptr;
+  EXPECT_THROW(call(Algorithm::AdamW, shard), Error);
+  shard = adam_8bit();
+  shard.grad_dtype = DType::fp32;
+  EXPECT_THROW(call(Algorithm::AdamW, shard), Error);
+  shard = adam_8bit();
+  shard.absmax_count = 3;
+  EXPECT_THROW(call(Algorithm::AdamW, shard), Error);
+  shard = adam_8bit();
+  shard.grad = shard.param;
+  EXPECT_THROW(call(Algorithm::AdamW, shard), Error);
+  shard = adam_8bit();
+  shard.param = at<void>(1000001);
   EXPECT_THROW(call(Algorithm::AdamW, shard), Error);
   const BitsandbytesCuda library(STEPSCOPE_ABI_RECORDER);
   EXPECT_THROW(library.step(Algorithm::AdamW, {}, adam_8bit(), at<float>(7000), nullptr), Error);

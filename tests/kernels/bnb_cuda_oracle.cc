@@ -25,10 +25,11 @@ namespace bnb_cuda = stepscope::kernels::bnb_cuda;
 namespace cuda = stepscope::kernels::cuda;
 
 // cuda_oracle.py mirrors these structures.
-static_assert(sizeof(ShardTensors) == 72 && offsetof(ShardTensors, numel) == 16 &&
-              offsetof(ShardTensors, dtype) == 24 && offsetof(ShardTensors, format) == 25 &&
-              offsetof(ShardTensors, step) == 32 && offsetof(ShardTensors, state1) == 40 &&
-              offsetof(ShardTensors, absmax2) == 64);
+static_assert(sizeof(ShardTensors) == 80 && offsetof(ShardTensors, numel) == 16 &&
+              offsetof(ShardTensors, dtype) == 24 && offsetof(ShardTensors, grad_dtype) == 25 &&
+              offsetof(ShardTensors, format) == 26 && offsetof(ShardTensors, step) == 32 &&
+              offsetof(ShardTensors, state1) == 40 && offsetof(ShardTensors, absmax2) == 64 &&
+              offsetof(ShardTensors, absmax_count) == 72);
 static_assert(sizeof(Hyperparameters) == 40 && sizeof(bnb_cuda::RoundedHyperparameters) == 20);
 
 constexpr std::size_t kErrorBytes = 512;

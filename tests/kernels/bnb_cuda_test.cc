@@ -54,6 +54,7 @@ struct Shard {
     } else {
       tensors.state1 = codes1.data();
       tensors.absmax1 = absmax1.data();
+      tensors.absmax_count = static_cast<std::int64_t>(absmax1.size());
       if (two_states) {
         tensors.state2 = codes2.data();
         tensors.absmax2 = absmax2.data();

@@ -215,6 +215,7 @@ TEST_P(CpuStep, GivesTheSameBitsWhereAShardIsCutBetweenBlocks) {
       part.grad = static_cast<const float*>(base.grad) + first;
       part.state1 = static_cast<std::uint8_t*>(base.state1) + first;
       part.absmax1 = base.absmax1 + first / kBlockSize;
+      part.absmax_count = block_count(part.numel);
       if (algorithm == Algorithm::AdamW) {
         part.state2 = static_cast<std::uint8_t*>(base.state2) + first;
         part.absmax2 = base.absmax2 + first / kBlockSize;

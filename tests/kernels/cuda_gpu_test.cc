@@ -173,12 +173,14 @@ class Shard {
             .grad = part(kGrad),
             .numel = numel_,
             .dtype = dtype_,
+            .grad_dtype = dtype_,
             .format = format_,
             .step = step_,
             .state1 = part(kState1),
             .state2 = part(kState2),
             .absmax1 = static_cast<float*>(part(kAbsmax1)),
-            .absmax2 = static_cast<float*>(part(kAbsmax2))};
+            .absmax2 = static_cast<float*>(part(kAbsmax2)),
+            .absmax_count = format_ == StateFormat::fp32 ? 0 : block_count(numel_)};
   }
 
   bool is_half(int part) const { return part <= kGrad && dtype_ != DType::fp32; }
@@ -344,10 +346,12 @@ TEST_F(Gpu, StepsMoreThan32BitsOfElements) {
                      .grad = grad.get(),
                      .numel = kNumel,
                      .dtype = DType::bf16,
+                     .grad_dtype = DType::bf16,
                      .format = StateFormat::blockwise_8bit,
                      .step = 1,
                      .state1 = codes.get(),
-                     .absmax1 = static_cast<float*>(absmax.get())};
+                     .absmax1 = static_cast<float*>(absmax.get()),
+                     .absmax_count = block_count(kNumel)};
   Bytes param_tail(kTail * 2, std::byte{0x3f});
   Bytes grad_tail(kTail * 2, std::byte{0x3e});
   Bytes codes_tail(kTail, std::byte{0x40});
@@ -358,6 +362,7 @@ TEST_F(Gpu, StepsMoreThan32BitsOfElements) {
   small.numel = kTail;
   small.state1 = codes_tail.data();
   small.absmax1 = absmax_tail.data();
+  small.absmax_count = 2;
   CudaStep step(Algorithm::Lion, hyperparameters_, {&shard, 1}, 0);
   step.enqueue(stream_);
   CUDA_OK(cudaStreamSynchronize(stream_));

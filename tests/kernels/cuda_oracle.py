@@ -28,12 +28,14 @@ class ShardTensors(ctypes.Structure):
         ("grad", ctypes.c_uint64),
         ("numel", ctypes.c_int64),
         ("dtype", ctypes.c_uint8),
+        ("grad_dtype", ctypes.c_uint8),
         ("format", ctypes.c_uint8),
         ("step", ctypes.c_int64),
         ("state1", ctypes.c_uint64),
         ("state2", ctypes.c_uint64),
         ("absmax1", ctypes.c_uint64),
         ("absmax2", ctypes.c_uint64),
+        ("absmax_count", ctypes.c_int64),
     )
 
 
@@ -155,7 +157,15 @@ class Shard:
 
     def tensors(self, algorithm: int, address_of) -> ShardTensors:
         """The C structure, with `address_of(array)` + offset as each pointer."""
-        shard = ShardTensors(numel=self.numel, dtype=self.dtype, format=self.format, step=self.step)
+        eight_bit = self.format == EIGHT_BIT
+        shard = ShardTensors(
+            numel=self.numel,
+            dtype=self.dtype,
+            grad_dtype=self.dtype,
+            format=self.format,
+            step=self.step,
+            absmax_count=self.count("absmax1") if eight_bit else 0,
+        )
         for name, kind in self.element_types(algorithm).items():
             start = address_of(self.arrays[name]) + self.offset * np.dtype(kind).itemsize
             setattr(shard, name, start)

@@ -25,12 +25,14 @@ ShardTensors shard_at(std::uintptr_t megabytes, std::int64_t numel, DType dtype 
           .grad = at(1),
           .numel = numel,
           .dtype = dtype,
+          .grad_dtype = dtype,
           .format = StateFormat::blockwise_8bit,
           .step = 1,
           .state1 = at(2),
           .state2 = at(3),
           .absmax1 = static_cast<float*>(at(4)),
-          .absmax2 = static_cast<float*>(at(5))};
+          .absmax2 = static_cast<float*>(at(5)),
+          .absmax_count = block_count(numel)};
 }
 
 std::string refusal(const std::vector<ShardTensors>& shards) {
@@ -58,6 +60,7 @@ TEST(StepTable, CountsIn64Bits) {
   ShardTensors shard = shard_at(1, std::int64_t{19345706} * 128);
   std::uintptr_t next = 1;
   const auto far = [&] { return made_up(next++ << 40); };
+  shard.absmax_count = 9672853;
   shard.param = far();
   shard.grad = far();
   shard.state1 = far();
@@ -113,7 +116,7 @@ TEST(StepTable, RefusesOverlapsWithinAndBetweenShards) {
   EXPECT_NE(refusal({shard}).find("overlap"), std::string::npos);
 }
 
-TEST(StepTable, RefusesMissingAndMisalignedTensors) {
+TEST(StepTable, RefusesTensorsThatCannotBeStepped) {
   ShardTensors shard = shard_at(1, 300);
   shard.state2 = nullptr;
   EXPECT_NE(refusal({shard}).find("state2 is null"), std::string::npos);
@@ -121,6 +124,12 @@ TEST(StepTable, RefusesMissingAndMisalignedTensors) {
   shard.param = made_up(reinterpret_cast<std::uintptr_t>(shard.param) + 2);
   EXPECT_NE(refusal({shard}).find("aligned"), std::string::npos);
   EXPECT_NE(refusal({shard_at(1, -1)}).find("numel"), std::string::npos);
+  shard = shard_at(1, 300, DType::bf16);
+  shard.grad_dtype = DType::fp32;
+  EXPECT_NE(refusal({shard}).find("its gradient fp32"), std::string::npos);
+  shard = shard_at(1, 300);
+  shard.absmax_count = 1;
+  EXPECT_NE(refusal({shard}).find("absmaxes"), std::string::npos);
 }
 
 TEST(DealOut, GivesEveryBlockToOneThreadBlock) {

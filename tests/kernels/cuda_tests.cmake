@@ -37,7 +37,8 @@ if(STEPSCOPE_CUDA_ENABLED)
   add_library(
     bnb_cuda_oracle SHARED
     bnb_cuda_oracle.cc ${PROJECT_SOURCE_DIR}/core/error.cc ${PROJECT_SOURCE_DIR}/kernels/bnb_cuda_reference.cc
-    ${PROJECT_SOURCE_DIR}/kernels/cuda/step_table.cc ${PROJECT_SOURCE_DIR}/kernels/validate.cc)
+    ${PROJECT_SOURCE_DIR}/kernels/cuda/step_table.cc ${PROJECT_SOURCE_DIR}/kernels/shard_overlap.cc
+    ${PROJECT_SOURCE_DIR}/kernels/validate.cc)
   target_link_libraries(bnb_cuda_oracle PRIVATE stepscope_options)
   set_property(
     TEST ptx_test sass_test APPEND

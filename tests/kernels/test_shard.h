@@ -72,12 +72,14 @@ class TestShard {
             .grad = grad_.data(),
             .numel = numel_,
             .dtype = dtype_,
+            .grad_dtype = dtype_,
             .format = format_,
             .step = step,
             .state1 = state1_.data(),
             .state2 = adamw_ ? state2_.data() : nullptr,
             .absmax1 = floats(absmax1_),
-            .absmax2 = floats(absmax2_)};
+            .absmax2 = floats(absmax2_),
+            .absmax_count = eight_bit() ? block_count(numel_) : 0};
   }
 
   float param(std::int64_t i) const { return get(param_, i); }

@@ -107,7 +107,8 @@ TEST_P(Schedule, AnotherLearningRateAfterTheLoadGoesOnAtStepSixNotAtStepOne) {
                              .state1 = s1.data(),
                              .state2 = two ? s2.data() : nullptr,
                              .absmax1 = a1.data(),
-                             .absmax2 = two ? a2.data() : nullptr};
+                             .absmax2 = two ? a2.data() : nullptr,
+                             .absmax_count = kernels::block_count(n)};
   for (want.step = 1; want.step <= 10; ++want.step) {
     kernels::step_reference(algorithm(optimizer),
                             want.step <= 5 ? first.hyperparameters : second.hyperparameters, want);
