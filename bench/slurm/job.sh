@@ -22,6 +22,11 @@ cd "$root" || exit 2
 
 # Beside the run folder, where every node can write, and where submit finds it should this script be killed.
 stage=$out.evidence
+# A submit that had no word of this job has written down that it was not run.
+if [ -e "$out" ] || [ -L "$out" ]; then
+  echo "job.sh: $out exists: another run is there" >&2
+  exit 2
+fi
 if ! mkdir -p "$(dirname "$out")" || ! mkdir -m 0755 "$stage"; then
   echo "job.sh: $stage cannot be made: another run writes there, or nobody may" >&2
   exit 2

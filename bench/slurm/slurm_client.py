@@ -18,10 +18,11 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# A controller under load answers late; one that is gone is noticed by sbatch itself within this.
-CALL_SECONDS = 120
-# How long a job that was told to end may take (KillWait is 30 s by default).
-END_SECONDS = 180
+# A controller under load answers late.
+CALL_SECONDS = 120.0
+# How long a job that was told to end may take (KillWait is 30 s by default), and the accounting to
+# hear of it.
+END_SECONDS = 180.0
 LOG_BYTES = 200_000
 
 # What would make several jobs of one, let sbatch wait, or change the columns that are read here.
@@ -31,7 +32,17 @@ LIVE = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED
 
 
 class SlurmError(Exception):
-    """Slurm could not be asked."""
+    """Slurm could not be asked, or gave no answer."""
+
+    def __init__(self, text: str, words: str = "") -> None:
+        super().__init__(text)
+        self.words = words or text  # what its client said until then
+
+
+def require_slurm() -> None:
+    """Throws SlurmError where this host has no client of Slurm."""
+    if shutil.which("sbatch") is None:
+        raise SlurmError("sbatch is not on this host: submit from a login node of the cluster")
 
 
 @dataclass(frozen=True)
@@ -49,11 +60,9 @@ class Final:
 
 @dataclass
 class SlurmClient:
+    call_seconds: float = CALL_SECONDS
+    end_seconds: float = END_SECONDS
     logs: dict[str, Path] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if shutil.which("sbatch") is None:
-            raise SlurmError("sbatch is not on this host: submit from a login node of the cluster")
 
     def submit(self, command: list[str]) -> Submitted:
         ended = self._call(command)
@@ -63,10 +72,16 @@ class SlurmClient:
         return Submitted(job, ended.stderr)
 
     def state(self, job: str) -> tuple[str, str]:
-        """State and reason, or ("", "") where the controller no longer knows the job."""
-        said = self._call(["squeue", "-h", "-t", "all", "-j", job, "-o", "%T|%r"]).stdout.strip()
+        """State and reason, or ("", "") where the controller no longer knows the job. Throws
+        SlurmError where it did not answer."""
+        said = self._ask(["squeue", "-h", "-t", "all", "-j", job, "-o", "%T|%r"]).strip()
         state, _, reason = said.partition("|")
         return state, reason
+
+    def is_alone(self, job: str) -> bool:
+        """Whether no other job of this user runs."""
+        said = self._ask(["squeue", "-h", "--me", "-t", "running,suspended", "-o", "%A"])
+        return not set(said.split()) - {job}
 
     @staticmethod
     def is_final(state: str) -> bool:
@@ -75,27 +90,34 @@ class SlurmClient:
     def queue(self, job: str | None) -> str:
         """What the user sees of the queue and of the partitions, for the record. Only the own jobs:
         those of others are nobody's business in a folder that is sent around."""
-        parts = [self._call(["sinfo", "-o", "%P %a %l %D %T %G"]).stdout]
+        commands = [["sinfo", "-o", "%P %a %l %D %T %G"]]
         if job is not None:
-            parts.append(self._call(["squeue", "-t", "all", "-j", job]).stdout)
+            commands.append(["squeue", "-t", "all", "-j", job])
+        parts = []
+        for command in commands:
+            try:
+                ended = self._call(command)
+                parts.append(ended.stdout or ended.stderr)
+            except SlurmError as error:
+                parts.append(f"{error}\n")
         return "".join(parts)
 
     def cancel(self, job: str) -> None:
         self._call(["scancel", job])
 
     def wait_for_end(self, job: str) -> bool:
-        """Waits for a job that was cancelled while pending; False where it ran all the same."""
-        deadline = time.monotonic() + END_SECONDS
+        """Waits for a job that was told to end; False where it has run."""
+        deadline = time.monotonic() + self.end_seconds
         while time.monotonic() < deadline:
             state, _ = self.state(job)
             if self.is_final(state):
-                return not self._has_started(job)
+                return not self.has_started(job)
             time.sleep(0.5)
-        raise SlurmError(f"job {job} did not end within {END_SECONDS} s after scancel")
+        raise SlurmError(f"job {job} did not end within {self.end_seconds:g} s after scancel")
 
     def wait_for_final(self, job: str) -> Final:
         """State, exit code and failed steps of a job that has ended or is about to."""
-        deadline = time.monotonic() + END_SECONDS
+        deadline = time.monotonic() + self.end_seconds
         while True:
             final = self._from_accounting(job) or self._from_controller(job)
             if final and self.is_final(final.state.split()[0]):
@@ -103,6 +125,12 @@ class SlurmClient:
             if time.monotonic() > deadline:
                 return final or Final("", "")
             time.sleep(0.5)
+
+    def has_started(self, job: str) -> bool:
+        """Whether Slurm ever gave it nodes."""
+        said = self._ask(["scontrol", "--oneliner", "show", "job", job])
+        nodes = re.search(r"\bNodeList=(\S*)", said)
+        return bool(nodes and nodes[1] not in ("", "(null)"))
 
     def log(self, job: str) -> str:
         """The end of the job's output."""
@@ -118,7 +146,10 @@ class SlurmClient:
         if shutil.which("sacct") is None:
             return None
         fields = "JobID,JobName,State,ExitCode"
-        ended = self._call(["sacct", "-n", "-P", "-j", job, f"--format={fields}"])
+        try:
+            ended = self._call(["sacct", "-n", "-P", "-j", job, f"--format={fields}"])
+        except SlurmError:
+            return None  # the controller may know
         rows = [line.split("|") for line in ended.stdout.splitlines() if line.count("|") == 3]
         own = [row for row in rows if row[0] == job]
         if ended.returncode != 0 or not own:
@@ -131,18 +162,19 @@ class SlurmClient:
         return Final(own[0][2], own[0][3], failed)
 
     def _from_controller(self, job: str) -> Final | None:
-        said = self._call(["scontrol", "--oneliner", "show", "job", job]).stdout
+        said = self._ask(["scontrol", "--oneliner", "show", "job", job])
         state = re.search(r"\bJobState=(\S+)", said)
         code = re.search(r"\bExitCode=(\S+)", said)
         return Final(state[1], code[1]) if state and code else None
 
-    def _has_started(self, job: str) -> bool:
-        said = self._call(["scontrol", "--oneliner", "show", "job", job]).stdout
-        nodes = re.search(r"\bNodeList=(\S*)", said)
-        return bool(nodes and nodes[1] not in ("", "(null)"))
+    def _ask(self, command: list[str]) -> str:
+        """What the controller answers of one job; nothing where it does not know it."""
+        ended = self._call(command)
+        if ended.returncode == 0 or re.search("Invalid job id", ended.stderr):
+            return ended.stdout
+        raise SlurmError(f"{command[0]} exited with {ended.returncode}", ended.stderr)
 
-    @staticmethod
-    def _call(command: list[str]) -> subprocess.CompletedProcess[str]:
+    def _call(self, command: list[str]) -> subprocess.CompletedProcess[str]:
         try:
             return subprocess.run(
                 command,
@@ -151,8 +183,12 @@ class SlurmClient:
                 capture_output=True,
                 text=True,
                 errors="replace",
-                timeout=CALL_SECONDS,
+                timeout=self.call_seconds,
                 check=False,
             )
-        except subprocess.TimeoutExpired:
-            raise SlurmError(f"{command[0]} did not answer within {CALL_SECONDS} s") from None
+        except subprocess.TimeoutExpired as silence:
+            said = b"".join(part or b"" for part in (silence.stderr, silence.stdout))
+            raise SlurmError(
+                f"{command[0]} did not answer within {self.call_seconds:g} s",
+                said.decode("utf-8", "replace"),
+            ) from None

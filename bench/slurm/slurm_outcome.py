@@ -21,11 +21,18 @@ NOT_RUN = "not-run"
 ENVIRONMENT = "environment"
 SUBJECT = "subject"
 
+# The code of what is recorded where Slurm gave no word of its own.
+NO_ANSWER = "NoAnswer"
+
 # Reasons for which a job waits that no waiting will end, unless somebody changes a limit.
 _LIMIT = re.compile(
     r"^(?:QOS|Assoc|Max)\w+$|^Invalid(?:QOS|Account)$|^AccountNotAllowed$|^BadConstraints$"
-    r"|^Partition(?:Down|Inactive|NodeLimit|TimeLimit)$|^ReqNodeNotAvail|^JobHeld\w+$"
+    r"|^Partition(?:Down|Inactive|NodeLimit|TimeLimit)$|^JobHeld\w+$"
 )
+# Of these, the limits on what runs at a time: they end with other jobs, of the group or of the
+# user. A limit on minutes is a budget, which no end of a job gives back.
+_OF_GROUP = re.compile(r"Grp(?!\w*Minutes)|PerAccount")
+_OF_USER = re.compile(r"PerUser|JobsLimit$|^QOS(?:Job|Resource)Limit$")
 
 # sbatch's words, and the short name under which they are recorded.
 _REFUSALS = (
@@ -80,28 +87,57 @@ class Outcome:
     words: tuple[str, ...] = ()
 
 
+def _lines(text: str) -> tuple[str, ...]:
+    return tuple(line for line in text.splitlines() if line.strip())
+
+
 def refused(stderr: str) -> Outcome:
     """sbatch refused: there is no job."""
-    words = tuple(line for line in stderr.splitlines() if line.strip())
     code = "Refused"
     for pattern, name in _REFUSALS:
         found = re.search(pattern, stderr)
         if found:
             code = name or found[1]
             break
-    return Outcome(NOT_RUN, ENVIRONMENT, code, "Slurm refused the job", words)
+    return Outcome(NOT_RUN, ENVIRONMENT, code, "Slurm refused the job", _lines(stderr))
 
 
-def is_limit(reason: str) -> bool:
-    """Whether a pending job waits for something that time alone does not bring."""
-    return _LIMIT.search(reason.strip("()")) is not None
+def is_limit(reason: str, alone: bool = True) -> bool:
+    """Whether a pending job waits for something that time does not bring; `alone`: no other job of
+    the user runs, whose end could lift a limit."""
+    code = reason.strip("()")
+    if not _LIMIT.search(code) or _OF_GROUP.search(code):
+        return False
+    return alone or not _OF_USER.search(code)
 
 
-def waited(reason: str, seconds: float) -> Outcome:
-    """The job did not start within `seconds` and was taken back; `reason` as squeue says it."""
+def unanswered(seconds: float, words: str) -> Outcome:
+    """sbatch gave no answer: nobody knows whether there is a job. One that starts later finds the
+    folder of this run and stops."""
+    what = f"sbatch did not answer within {seconds:g} s; look with squeue --me"
+    return Outcome(NOT_RUN, ENVIRONMENT, NO_ANSWER, what, _lines(words))
+
+
+def interrupted_before_a_job() -> Outcome:
+    """submit was told to stop while sbatch was asked."""
+    what = "submit was told to stop before sbatch had answered; look with squeue --me"
+    return Outcome(NOT_RUN, ENVIRONMENT, "CANCELLED", what, ("(sbatch said nothing)",))
+
+
+def out_of_sight(started: bool, seconds: float, words: str) -> Outcome:
+    """The controller did not answer for so long that nobody waits any more; `words`: the last that
+    a client of Slurm said instead. The job may still run."""
+    status = INCOMPLETE if started else NOT_RUN
+    what = f"the controller did not answer for {seconds:.0f} s: what became of the job is not known"
+    return Outcome(status, ENVIRONMENT, NO_ANSWER, what, _lines(words))
+
+
+def waited(reason: str, seconds: float, alone: bool = True) -> Outcome:
+    """The job did not start within `seconds` and was taken back; `reason` as squeue says it,
+    `alone` as for is_limit."""
     code = reason.strip("()") or "Pending"
     what = f"the job was still pending after {seconds:.0f} s"
-    if is_limit(code):
+    if is_limit(code, alone):
         what = "the job waits for a limit that waiting does not lift"
     return Outcome(NOT_RUN, ENVIRONMENT, code, what, (f"PENDING ({code})",))
 

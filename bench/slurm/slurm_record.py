@@ -10,6 +10,7 @@ all.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.checkout import head_commit, is_dirty
-from bench.slurm.slurm_outcome import COMPLETE, INCOMPLETE, NOT_RUN, SUBJECT, Outcome
+from bench.slurm.slurm_outcome import COMPLETE, INCOMPLETE, NO_ANSWER, NOT_RUN, SUBJECT, Outcome
 from results.run_folder import INCOMPLETE_SUFFIX, schema
 
 EVIDENCE_SUFFIX = ".evidence"  # of job.sh's own folder beside the run folder
@@ -60,14 +61,17 @@ def record(
     evidence = folder / "evidence"
     # What the job script had gathered when it was killed.
     left = out.with_name(out.name + EVIDENCE_SUFFIX)
+    still_runs = outcome.code == NO_ANSWER  # perhaps: then what it writes is left to it
     if left.is_dir():
-        shutil.copytree(left, evidence, symlinks=True, dirs_exist_ok=True)
-        shutil.rmtree(left)
+        with contextlib.suppress(*(shutil.Error,) if still_runs else ()):  # its files come and go
+            shutil.copytree(left, evidence, symlinks=True, dirs_exist_ok=True)
+        if not still_runs:
+            shutil.rmtree(left)
     evidence.mkdir(exist_ok=True)
     part = _slurm_part(outcome, queue, facts) | {"parts": parts(folder)}
     _write_json(evidence / "slurm.json", part)
     if log.is_file():
-        shutil.move(log, evidence / "job.log")
+        (shutil.copyfile if still_runs else shutil.move)(log, evidence / "job.log")
     return folder, outcome
 
 

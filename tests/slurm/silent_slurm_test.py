@@ -1,0 +1,252 @@
+"""bench/slurm/submit where Slurm is silent or is interrupted: the stand-ins are Slurm's client
+programs, with the words of a real Slurm 22.05."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# Seconds of silence, where it is the case; where Slurm answers it must not be cut short.
+SHORT, LONG = "4", "60"
+UNREACHABLE = "Unable to contact slurm controller (connect failure)"
+DOWN = f"echo 'slurm_load_jobs error: {UNREACHABLE}' >&2; exit 1"
+FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+# Each is a line of shell; a hung one holds its pipes open, as a real one does.
+CLIENTS = {
+    "sbatch": "echo 17",
+    "squeue": "echo 'PENDING|Priority'",
+    "sinfo": "echo 'gpu* up 1:00:00 2 idle gpu:2'",
+    "scontrol": "echo 'JobId=17 JobState=PENDING ExitCode=0:0 NodeList=(null)'",
+    "scancel": "exit 0",
+    "sacct": "exit 1",
+}
+
+
+class Slurm:
+    """The stand-ins on PATH; `run/<client>` files hold what they say."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "bin").mkdir()
+        for name, words in CLIENTS.items():
+            self.says(name, words)
+        self.out = folder / "run"
+
+    def says(self, client: str, words: str) -> None:
+        program = self.folder / "bin" / client
+        fresh = program.with_suffix(".new")
+        fresh.write_text(f'#!/bin/sh\necho "{client} $*" >>{self.folder}/asked\n{words}\n')
+        fresh.chmod(0o755)
+        fresh.rename(program)
+
+    def start(self, *words: str, limit: str) -> subprocess.Popen:
+        limits = ["--silence-limit", limit, "--poll", "0.1"]
+        return subprocess.Popen(
+            [sys.executable, ROOT / "bench/slurm/submit", *limits, "--out", self.out, *words],
+            env=dict(os.environ) | {"PATH": f"{self.folder}/bin:{os.environ['PATH']}"},
+            # What a shell starts in the background ignores it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def submit(self, *words: str, limit: str = LONG) -> tuple[int, str, str]:
+        with self.start(*words, limit=limit) as process:
+            try:
+                out, err = process.communicate(timeout=60)
+            finally:
+                process.kill()
+        return process.returncode, out, err
+
+    def asked(self) -> list[str]:
+        return (self.folder / "asked").read_text().splitlines()
+
+    def wait_until_asked(self, client: str) -> None:
+        deadline = time.monotonic() + 30
+        while not any(line.startswith(client) for line in self.asked_so_far()):
+            assert time.monotonic() < deadline, f"{client} was not called"
+            time.sleep(0.05)
+
+    def asked_so_far(self) -> list[str]:
+        return self.asked() if (self.folder / "asked").exists() else []
+
+
+@pytest.fixture
+def slurm(tmp_path):
+    return Slurm(tmp_path)
+
+
+def recorded(folder: Path) -> dict:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    with tarfile.open(folder.with_name("run.tar.gz")) as packed:
+        assert f"{folder.name}/manifest.json" in packed.getnames()
+    return manifest
+
+
+def verdict(manifest: dict) -> tuple[str, str, str]:
+    return manifest["status"], manifest["class"], manifest["code"]
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ("sleep 50", "sbatch did not answer within 4 s"),
+        (
+            "echo 'sbatch: error: Slurm controller not responding, sleeping and retrying.' >&2\n"
+            "sleep 50",
+            "sbatch: error: Slurm controller not responding, sleeping and retrying.",
+        ),
+    ],
+)
+def test_an_sbatch_that_hangs_is_a_run_that_was_not_run(slurm, words, kept):
+    slurm.says("sbatch", words)
+    code, out, err = slurm.submit("--ntasks=2", limit=SHORT)
+    assert (code, out) == (2, f"{slurm.out}\n")
+    manifest = recorded(slurm.out)
+    assert verdict(manifest) == ("not-run", "environment", "NoAnswer")
+    assert manifest["words"] == [kept]
+    assert manifest["queue"] == ["gpu* up 1:00:00 2 idle gpu:2"]
+    assert "squeue --me" in manifest["reason"] and manifest["reason"] in err
+
+
+def test_an_sbatch_that_cannot_reach_its_controller_says_so_in_its_own_words(slurm):
+    said = f"sbatch: error: Batch job submission failed: {UNREACHABLE}"
+    slurm.says("sbatch", f"echo '{said}' >&2; exit 1")
+    slurm.says("sinfo", f"echo 'slurm_load_partitions: {UNREACHABLE}' >&2; exit 1")
+    assert slurm.submit()[0] == 2
+    manifest = recorded(slurm.out)
+    assert verdict(manifest) == ("not-run", "environment", "NoController")
+    assert manifest["words"] == [said]
+    assert manifest["queue"] == [f"slurm_load_partitions: {UNREACHABLE}"]
+
+
+@pytest.mark.parametrize(
+    ("silence", "kept"),
+    [(DOWN, f"slurm_load_jobs error: {UNREACHABLE}"), ("sleep 50", "squeue did not answer within")],
+)
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_controller_that_stays_silent_is_recorded_and_no_vanished_job(
+    slurm, silence, kept, begun
+):
+    stage = slurm.out.with_name("run.evidence")
+    if begun:
+        slurm.says("sbatch", f"mkdir {stage}; echo here >{stage}/identities; echo 17")
+    slurm.says("squeue", silence)
+    slurm.says("sinfo", "sleep 50")
+    code, out, err = slurm.submit(limit=SHORT)
+    folder = slurm.out.with_name("run.incomplete") if begun else slurm.out
+    assert (code, out) == (2, f"{folder}\n")
+    manifest = recorded(folder)
+    assert verdict(manifest) == ("incomplete" if begun else "not-run", "environment", "NoAnswer")
+    assert manifest["words"][0].startswith(kept)
+    assert any("sinfo did not answer" in line for line in manifest["queue"])
+    assert manifest["slurm"]["job"] == "17"
+    assert "no answer from Slurm" in err
+    # The job may still run: it is neither cancelled nor robbed of its files.
+    assert not any(line.startswith("scancel") for line in slurm.asked())
+    assert slurm.out.with_name("run.job.log").exists()
+    if begun:
+        assert (stage / "identities").read_text() == "here\n"
+        assert (folder / "evidence" / "identities").read_text() == "here\n"
+
+
+def test_a_controller_that_answers_again_in_time_is_not_silent(slurm):
+    once = slurm.folder / "once"
+    slurm.says(
+        "squeue",
+        f"if [ -e {once} ]; then echo 'FAILED|NonZeroExitCode'; else touch {once}; {DOWN}; fi",
+    )
+    slurm.says("scontrol", "echo 'JobId=17 JobState=FAILED ExitCode=2:0 NodeList=n1'")
+    code, out, _ = slurm.submit()
+    assert (code, out) == (2, f"{slurm.out}.incomplete\n")
+    assert verdict(recorded(Path(f"{slurm.out}.incomplete"))) == ("incomplete", "subject", "FAILED")
+
+
+def test_a_job_that_the_controller_has_forgotten_has_an_unknown_end(slurm):
+    slurm.says("squeue", FORGOTTEN)
+    slurm.says("scontrol", FORGOTTEN)
+    assert slurm.submit(limit=SHORT)[0] == 2
+    manifest = recorded(Path(f"{slurm.out}.incomplete"))
+    assert verdict(manifest) == ("incomplete", "environment", "UNKNOWN")
+
+
+def test_a_job_cancelled_by_others_before_it_had_nodes_was_not_run(slurm):
+    slurm.says("squeue", "echo 'CANCELLED|None'")
+    slurm.says("scontrol", "echo 'JobId=17 JobState=CANCELLED ExitCode=0:0 NodeList=(null)'")
+    assert slurm.submit()[:2] == (2, f"{slurm.out}\n")
+    assert verdict(recorded(slurm.out)) == ("not-run", "environment", "CANCELLED")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_submit_that_is_stopped_while_sbatch_hangs_leaves_a_record(slurm, number):
+    slurm.says("sbatch", "sleep 50")
+    with slurm.start(limit=LONG) as process:
+        slurm.wait_until_asked("sbatch")
+        process.send_signal(number)
+        begin = time.monotonic()
+        out, _ = process.communicate(timeout=30)
+        assert time.monotonic() - begin < 30
+    assert (process.returncode, out) == (2, f"{slurm.out}\n")
+    manifest = recorded(slurm.out)
+    assert verdict(manifest) == ("not-run", "environment", "CANCELLED")
+    assert "squeue --me" in manifest["reason"]
+
+
+def test_a_stopped_submit_takes_a_pending_job_back_and_says_where_it_could_not(slurm):
+    slurm.says("scancel", "exit 0")
+    slurm.says("squeue", DOWN)
+    with slurm.start(limit=LONG) as process:
+        slurm.wait_until_asked("squeue")
+        process.terminate()
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (2, f"{slurm.out}\n")
+    assert "scancel 17" in slurm.asked()
+    assert verdict(recorded(slurm.out)) == ("not-run", "environment", "CANCELLED")
+    assert "job 17 could not be cancelled, scancel it" in err
+
+
+def test_a_job_that_starts_after_its_folder_says_not_run_measures_nothing(slurm):
+    slurm.says("sbatch", "sleep 50")
+    slurm.submit(limit=SHORT)
+    before = (slurm.out / "manifest.json").read_text()
+    ended = subprocess.run(
+        [ROOT / "bench/slurm/job.sh", ROOT, ROOT / "build", slurm.out],
+        env=dict(os.environ) | {"SLURM_JOB_NUM_NODES": "1"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr == f"job.sh: {slurm.out} exists: another run is there\n"
+    assert (slurm.out / "manifest.json").read_text() == before
+    assert not slurm.out.with_name("run.evidence").exists()
+
+
+def test_a_limit_that_an_end_of_the_own_jobs_would_lift_is_waited_for(slurm):
+    """The other job is 16; once it has gone, nothing is left to wait for."""
+    seen, gone = slurm.folder / "seen", slurm.folder / "gone"
+    slurm.says(
+        "squeue",
+        f"""case $* in
+          *--me*) if [ -e {seen} ]; then echo 17; else touch {seen}; echo 16; echo 17; fi ;;
+          *) if [ -e {gone} ]; then echo 'CANCELLED|None'
+             else echo 'PENDING|QOSMaxJobsPerUserLimit'; fi ;;
+        esac""",
+    )
+    slurm.says("scancel", f"touch {gone}")
+    assert slurm.submit()[0] == 2
+    assert len([line for line in slurm.asked() if "--me" in line]) == 2
+    manifest = recorded(slurm.out)
+    assert verdict(manifest) == ("not-run", "environment", "QOSMaxJobsPerUserLimit")
+    assert "limit that waiting does not lift" in manifest["reason"]
