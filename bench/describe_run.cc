@@ -37,6 +37,7 @@ struct Options {
   std::string model = "gpt2";
   std::vector<std::string> command;
   bool rank = false;
+  std::string device = "cpu";
 };
 
 std::optional<Options> parse(int argc, const char* const* argv) {
@@ -47,6 +48,10 @@ std::optional<Options> parse(int argc, const char* const* argv) {
                  "preset, .json list or .safetensors file (default gpt2)");
   app.add_option("command", options.command, "the command to describe, after --");
   app.add_flag("--rank", options.rank, "who this process is in its job, and where the ranks meet");
+  app.add_option("--device", options.device,
+                 "with --rank: cpu, or cuda, whose ranks also need the interfaces that "
+                 "NCCL_SOCKET_IFNAME names (default cpu)")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   if (!parse_command_line(app, argc, argv)) return std::nullopt;
   return options;
 }
@@ -69,8 +74,8 @@ nlohmann::json describe(const topologies::Model& model) {
 
 nlohmann::json describe(const topologies::Rendezvous& rank) {
   std::string interface;
-  if (const char* given = std::getenv("GLOO_SOCKET_IFNAME")) {
-    topologies::require_interface("GLOO_SOCKET_IFNAME", given);
+  if (const char* given = std::getenv("GLOO_SOCKET_IFNAME");
+      !topologies::gloo_interfaces(given).empty()) {
     interface = given;
   } else {
     interface = topologies::own_interface_towards(rank.master_addr);
@@ -89,7 +94,11 @@ int run(int argc, char** argv) {
   const auto options = parse(argc, argv);
   if (!options) return kFine;
   if (options->rank) {
-    std::cout << describe(topologies::rendezvous_from_environment()).dump() << '\n';
+    const topologies::Rendezvous rank = topologies::rendezvous_from_environment();
+    if (options->device == "cuda") {
+      topologies::require_nccl_interface(std::getenv("NCCL_SOCKET_IFNAME"));
+    }
+    std::cout << describe(rank).dump() << '\n';
     return kFine;
   }
   const topologies::Model model = topologies::load_model(options->model);

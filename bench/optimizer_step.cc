@@ -34,6 +34,7 @@
 #include "topologies/connect.h"
 #include "topologies/device_runtime.h"
 #include "topologies/load_model.h"
+#include "topologies/network_interface.h"
 #include "topologies/torch_runtime.h"
 
 namespace stepscope::bench {
@@ -195,6 +196,10 @@ int measure(const StepOptions& options, const std::vector<std::string>& command)
   require_match(options.benchmark_flags, names);
   const auto rendezvous = topologies::rendezvous_from_environment();
   const bool root = rendezvous.rank == 0;
+  // Before the GPU is opened, which takes its time.
+  if (options.device == topologies::Device::cuda) {
+    topologies::require_nccl_interface(std::getenv("NCCL_SOCKET_IFNAME"));
+  }
   const auto runtime = topologies::open_device(options.device, rendezvous.local_rank);
   const auto communicator = topologies::connect(options.device, rendezvous, options.timeouts);
   topologies::require_same(*communicator, agreement(options, model));

@@ -21,17 +21,21 @@ namespace {
 
 using std::chrono::milliseconds;
 
-std::shared_ptr<gloo::transport::Device> make_device(const Rendezvous& rendezvous) {
-  if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME")) {
-    return c10d::ProcessGroupGloo::createDeviceForInterface(interface);
+using Devices = std::vector<std::shared_ptr<gloo::transport::Device>>;
+
+Devices make_devices(const Rendezvous& rendezvous) {
+  Devices devices;
+  for (const std::string& name : gloo_interfaces(std::getenv("GLOO_SOCKET_IFNAME"))) {
+    devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(name));
   }
+  if (!devices.empty()) return devices;
   // Ranks of one host need no network, and the host's name may not resolve.
   if (rendezvous.local_world_size == rendezvous.world_size) {
-    return c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1");
+    return {c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")};
   }
   // Not c10d's default: this host's name, which often means loopback to this host alone.
-  return c10d::ProcessGroupGloo::createDeviceForHostname(
-      own_address_towards(rendezvous.master_addr));
+  return {
+      c10d::ProcessGroupGloo::createDeviceForHostname(own_address_towards(rendezvous.master_addr))};
 }
 
 /// Connects the ranks `members` of the job, which is collective among them. `name` keeps their keys
@@ -48,7 +52,7 @@ C10dGroup connect(const std::shared_ptr<const RendezvousStore>& store, const std
             [keys = c10::make_intrusive<c10d::PrefixStore>(name, store->handle()), rendezvous,
              timeout, rank = static_cast<int>(place), size = static_cast<int>(members.size())] {
               auto options = c10d::ProcessGroupGloo::Options::create(timeout);
-              options->devices.push_back(make_device(rendezvous));
+              options->devices = make_devices(rendezvous);
               return c10::make_intrusive<c10d::ProcessGroupGloo>(keys, rank, size, options);
             });
       });
@@ -163,9 +167,7 @@ std::unique_ptr<Communicator> connect_gloo(const std::shared_ptr<const Rendezvou
 std::shared_ptr<const RendezvousStore> meet_for_gloo(const Rendezvous& rendezvous,
                                                      const Timeouts& timeouts) {
   // Before any rank waits for another.
-  if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME")) {
-    require_interface("GLOO_SOCKET_IFNAME", interface);
-  }
+  gloo_interfaces(std::getenv("GLOO_SOCKET_IFNAME"));
   return std::make_shared<const RendezvousStore>(rendezvous, timeouts);
 }
 

@@ -8,12 +8,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
-#include <set>
+#include <string_view>
 
 #include "core/error.h"
 
@@ -88,22 +90,98 @@ InterfaceList interfaces() {
   return {list, &freeifaddrs};
 }
 
+std::vector<std::string> split_at_commas(std::string_view text) {
+  std::vector<std::string> parts;
+  while (true) {
+    const std::size_t comma = text.find(',');
+    parts.emplace_back(text.substr(0, comma));
+    if (comma == std::string_view::npos) return parts;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+/// What to write instead.
+std::string usable_here(const std::vector<HostInterface>& host) {
+  std::string names;
+  for (const HostInterface& one : host) {
+    if (one.up && one.has_address) names += (names.empty() ? "" : ", ") + one.name;
+  }
+  return "name the interface that the ranks share; up here: " + names;
+}
+
+/// Why the interface cannot carry anything; nothing where it can.
+std::string why_unusable(const HostInterface& one) {
+  if (!one.up) return "is down on this host";
+  return one.has_address ? "" : "has no address on this host";
+}
+
+/// One name or beginning of a name of NCCL's list, perhaps with a port behind it, which NCCL reads
+/// and does not use for sockets.
+bool matches(const std::string& listed, const std::string& name, bool exactly) {
+  const std::string wanted = listed.substr(0, listed.find(':'));
+  return exactly ? name == wanted : name.starts_with(wanted);
+}
+
 }  // namespace
 
-void require_interface(const std::string& variable, const std::string& name) {
+std::vector<HostInterface> host_interfaces() {
   const InterfaceList list = interfaces();
-  std::set<std::string> up;
-  bool exists = false;
+  std::map<std::string, HostInterface> by_name;
   for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
-    exists |= name == entry->ifa_name;
-    if ((entry->ifa_flags & IFF_UP) != 0) up.insert(entry->ifa_name);
+    HostInterface& one = by_name[entry->ifa_name];
+    one.name = entry->ifa_name;
+    one.up |= (entry->ifa_flags & IFF_UP) != 0;
+    one.has_address |= entry->ifa_addr != nullptr && (entry->ifa_addr->sa_family == AF_INET ||
+                                                      entry->ifa_addr->sa_family == AF_INET6);
   }
-  if (up.contains(name)) return;
-  std::string names;
-  for (const std::string& other : up) names += (names.empty() ? "" : ", ") + other;
-  throw Error(variable + " is \"" + name + "\", " +
-                  (exists ? "which is down on this host" : "which this host does not have"),
-              "name the interface that the ranks share; up here: " + names);
+  std::vector<HostInterface> all;
+  for (const auto& [name, one] : by_name) all.push_back(one);
+  return all;
+}
+
+std::vector<std::string> gloo_interfaces(const char* value,
+                                         const std::vector<HostInterface>& host) {
+  if (value == nullptr || *value == '\0') return {};
+  const std::vector<std::string> names = split_at_commas(value);
+  for (const std::string& name : names) {
+    const auto one = std::ranges::find(host, name, &HostInterface::name);
+    std::string why = one == host.end() ? "is not on this host" : why_unusable(*one);
+    if (why.empty()) continue;
+    if (name.starts_with('^') || name.starts_with('=')) {
+      why += ": Gloo takes whole names, ^ and = are for NCCL alone";
+    }
+    throw Error("GLOO_SOCKET_IFNAME is \"" + std::string(value) + "\", and \"" + name + "\" " + why,
+                usable_here(host));
+  }
+  return names;
+}
+
+void require_nccl_interface(const char* value, const std::vector<HostInterface>& host) {
+  if (value == nullptr || *value == '\0') return;
+  const std::string whole = "NCCL_SOCKET_IFNAME is \"" + std::string(value) + "\"";
+  std::string_view rest = value;
+  if (rest.size() == 1) {
+    throw Error(whole + ", and NCCL ignores a value of one character", usable_here(host));
+  }
+  const bool all_but = rest.starts_with('^');
+  if (all_but) rest.remove_prefix(1);
+  const bool exactly = rest.starts_with('=');
+  if (exactly) rest.remove_prefix(1);
+  std::vector<std::string> listed = split_at_commas(rest);
+  std::erase(listed, "");
+  if (listed.empty()) throw Error(whole + ", which names no interface", usable_here(host));
+  std::string unusable;
+  for (const HostInterface& one : host) {
+    const bool is_listed = std::ranges::any_of(
+        listed, [&](const std::string& entry) { return matches(entry, one.name, exactly); });
+    if (is_listed == all_but) continue;
+    const std::string why = why_unusable(one);
+    if (why.empty()) return;
+    unusable += ": " + one.name + " " + why;
+  }
+  throw Error(whole + (all_but ? ", which leaves none on this host" : ", which none here matches") +
+                  unusable,
+              usable_here(host));
 }
 
 std::string own_address_towards(const std::string& host) {

@@ -401,6 +401,40 @@ def test_a_wrong_environment_is_one_line_and_exit_2_on_every_rank(variables, wor
         assert rank.out == ""
 
 
+@pytest.mark.parametrize(
+    ("device", "variable", "value", "word"),
+    [
+        ("cpu", "GLOO_SOCKET_IFNAME", "nosuch0", '"nosuch0" is not on this host'),
+        ("cpu", "GLOO_SOCKET_IFNAME", "lo,nosuch0", '"nosuch0" is not on this host'),
+        ("cpu", "GLOO_SOCKET_IFNAME", "^nosuch0", "for NCCL alone"),
+        ("cuda", "NCCL_SOCKET_IFNAME", "nosuch0", "which none here matches"),
+        ("cuda", "NCCL_SOCKET_IFNAME", "=l", "which none here matches"),
+        ("cuda", "NCCL_SOCKET_IFNAME", "^,", "names no interface"),
+    ],
+)
+def test_an_interface_that_is_not_there_ends_every_rank_before_it_waits(
+    device, variable, value, word, tmp_path
+):
+    """Kind of case F4; NCCL's is refused before a GPU is looked for."""
+    arguments = ["--quick", "--device", device, "--rendezvous-timeout", "100"]
+    arguments += ["--out", str(tmp_path / "no")]
+    ended = run(arguments, environment={variable: value}, timeout=20)
+    for rank in ended:
+        assert rank.code == 2
+        assert one_line(rank.err), rank.err
+        assert f'{variable} is "{value}"' in rank.err and word in rank.err
+    assert not (tmp_path / "no.incomplete").exists()
+
+
+def test_an_interface_of_nccl_is_nothing_to_ranks_on_the_cpu(tmp_path):
+    ended = run(
+        ["--quick", "--benchmark_list_tests", "--out", str(tmp_path / "no")],
+        environment={"NCCL_SOCKET_IFNAME": "nosuch0", "GLOO_SOCKET_IFNAME": "lo,lo"},
+        timeout=60,
+    )
+    assert [rank.code for rank in ended] == [0, 0], [rank.err for rank in ended]
+
+
 def test_a_busy_port_ends_every_rank_within_seconds_and_names_it(tmp_path):
     """Case F5: something else listens on the port and never answers."""
     with socket.socket() as holder:

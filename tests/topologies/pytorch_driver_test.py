@@ -91,6 +91,26 @@ def test_variables_that_contradict_each_other_are_named_before_pytorch_is_loaded
         assert " torch" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("variable", "words"),
+    [("GLOO_SOCKET_IFNAME", []), ("NCCL_SOCKET_IFNAME", ["--device", "cuda"])],
+)
+def test_an_interface_that_is_not_there_is_named_before_pytorch_is_loaded(variable, words) -> None:
+    place = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", variable: "nosuch0"}
+    place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", DRIVER, *words],
+        env={**os.environ, **place},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert f'{variable} is "nosuch0"' in done.stderr.splitlines()[-1]
+    assert " torch" not in done.stderr
+
+
 def rows_of(run: RunFolder, optimizer: str, adapter: str) -> list[dict]:
     rows = [r for r in run.results if (r["optimizer"], r["adapter"]) == (optimizer, adapter)]
     assert [row["rank"] for row in rows] == [0, 1]

@@ -35,13 +35,24 @@ class Rank:
     interface: str
 
 
+def asked_device() -> str:
+    """The value of --device on the command line: the options are read only once PyTorch is there. A
+    wrong one is refused then."""
+    device = "cpu"
+    for word, following in zip(sys.argv, [*sys.argv[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        if name == "--device":
+            device = value if equals else following
+    return device if device == "cuda" else "cpu"
+
+
 @functools.cache
 def find_rank() -> Rank:
     """Also sets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as
     PyTorch reads them, and GLOO_SOCKET_IFNAME where several hosts meet: Gloo would take the address
     of the host's own name, which often means loopback. Raises CannotRun, with the variables that
-    contradict each other or are missing."""
-    found = Rank(**json.loads(run_program("describe_run", "--rank")))
+    contradict each other or are missing, or an interface that this host does not have."""
+    found = Rank(**json.loads(run_program("describe_run", "--rank", "--device", asked_device())))
     for name in ("rank", "world_size", "local_rank", "local_world_size"):
         os.environ[name.upper()] = str(getattr(found, name))
     os.environ["MASTER_ADDR"] = found.master_addr
