@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "results/comparison/normal.h"
+
 namespace stepscope::results {
 namespace {
 
@@ -43,9 +45,8 @@ double chi_square_quantile(double probability, std::int64_t freedom) {
     while (below(high) < probability) high *= 2;
     return inverse(below, probability, 0, high);
   }
-  const auto normal = [](double z) { return std::erfc(-z / std::sqrt(2.0)) / 2; };
   const double part = 2 / (9 * n);
-  const double root = 1 - part + inverse(normal, probability, -38, 38) * std::sqrt(part);
+  const double root = 1 - part + inverse(normal_below, probability, -38, 38) * std::sqrt(part);
   return n * root * root * root;
 }
 

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "results/comparison/normal.h"
+
 namespace stepscope::results {
 namespace {
 
@@ -68,7 +70,7 @@ std::optional<double> mann_whitney_two_sided(std::span<const double> a, std::spa
   const double variance = m * n / 12 * (total + 1 - ties / (total * (total - 1)));
   if (variance <= 0) return 1.0;
   const double z = (u - m * n / 2 - 0.5) / std::sqrt(variance);
-  return std::min(1.0, std::erfc(z / std::sqrt(2.0)));
+  return std::min(1.0, 2 * normal_below(-z));
 }
 
 }  // namespace stepscope::results

@@ -5,13 +5,14 @@
 #include <vector>
 
 #include "results/comparison/chi_square.h"
+#include "results/comparison/fewest_runs.h"
+#include "results/comparison/normal.h"
 #include "results/comparison/student_t.h"
 #include "results/comparison/time_ratio.h"
 
 namespace stepscope::results {
 namespace {
 
-constexpr std::int64_t kMost = 10'000;
 constexpr int kSpreads = 10;
 
 /// Spreads that the runs may really have, each as likely as the others, by what was seen.
@@ -23,8 +24,6 @@ std::vector<double> likely_spreads(const UncertainTime& time) {
   }
   return all;
 }
-
-double normal(double z) { return std::erfc(-z / std::sqrt(2.0)) / 2; }
 
 /// The probability that the verdict is settled with `more` runs a side, or pairs.
 double settled(const UncertainTime& time, const std::vector<double>& spreads, std::int64_t more) {
@@ -43,7 +42,7 @@ double settled(const UncertainTime& time, const std::vector<double>& spreads, st
     // of the new ones, or, over all of them together, with the part that the new ones have in it.
     const double shift =
         spread * std::sqrt(sides * (time.kept ? added / (all * have) : 1 / have + 1 / added));
-    const auto below = [&](double value) { return normal((value - time.change) / shift); };
+    const auto below = [&](double value) { return normal_below((value - time.change) / shift); };
     const double certain = std::max(time.threshold, corrected * error);
     probability += below(-certain) + 1 - below(certain);
     const double within = time.threshold - alone * error;
@@ -56,16 +55,9 @@ double settled(const UncertainTime& time, const std::vector<double>& spreads, st
 
 std::optional<std::int64_t> runs_to_settle(const UncertainTime& time) {
   const std::vector<double> spreads = likely_spreads(time);
-  const auto enough = [&](std::int64_t more) { return settled(time, spreads, more) >= kSettles; };
-  if (!enough(kMost)) return std::nullopt;
-  std::int64_t low =
-      time.kept ? 0 : 1;  // not enough: it is uncertain, and one a side tells nothing
-  std::int64_t high = kMost;
-  while (high - low > 1) {
-    const std::int64_t middle = low + (high - low) / 2;
-    (enough(middle) ? high : low) = middle;
-  }
-  return high;
+  // One a side tells nothing, and with none added it is uncertain.
+  return fewest_runs(time.kept ? 0 : 1,
+                     [&](std::int64_t more) { return settled(time, spreads, more) >= kSettles; });
 }
 
 }  // namespace stepscope::results

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "results/comparison/chi_square.h"
+#include "results/comparison/fewest_runs.h"
 #include "results/comparison/student_t.h"
 
 namespace stepscope::results {
@@ -95,7 +96,6 @@ double cautious_spread(double spread, std::int64_t freedom) {
 
 std::optional<std::int64_t> runs_needed(double spread, double effect, std::int64_t benchmarks,
                                         bool paired) {
-  constexpr std::int64_t kMost = 10'000;
   constexpr double kTailOfMissed = 0.1;  // one-sided, so twice that of two sides
   // The strictest step of Holm's correction: the first.
   const double alpha = kAlpha / static_cast<double>(benchmarks);
@@ -107,14 +107,7 @@ std::optional<std::int64_t> runs_needed(double spread, double effect, std::int64
                     student_t_critical(2 * kTailOfMissed, freedom)) <=
            effect;
   };
-  if (!enough(kMost)) return std::nullopt;
-  std::int64_t low = 1;  // not enough: nothing can be told from one
-  std::int64_t high = kMost;
-  while (high - low > 1) {
-    const std::int64_t middle = low + (high - low) / 2;
-    (enough(middle) ? high : low) = middle;
-  }
-  return high;
+  return fewest_runs(1, enough);  // nothing can be told from one
 }
 
 }  // namespace stepscope::results
