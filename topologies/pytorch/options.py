@@ -82,6 +82,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add(
         "--trace",
         type=whole(0),
+        default=3,
         help="steps recorded after the timed ones, to judge the contracts (default 3)",
     )
     add("--threads", type=whole(1), help="threads a rank (default: cores / ranks of this host)")
@@ -118,8 +119,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     options.model = options.model or ("tiny" if options.quick else "gpt2")
     options.steps = options.steps or (20 if options.quick else 100)
     options.warmup = 3 if options.warmup is None else options.warmup
-    if options.trace is None:
-        options.trace = 3
     options.wrap = options.wrap or "per-module"
     options.optimizer = options.optimizer or (None if options.optimizer_class else list(CLASSES))
     return options

@@ -95,6 +95,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add(
         "--trace",
         type=whole(0),
+        default=3,
         help="steps recorded after the timed ones, to judge the contracts"
         " of the optimizer's part (default 3)",
     )
@@ -105,8 +106,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.width % HEAD_WIDTH:
         raise CannotRun(f"a width of {options.width} is no multiple of {HEAD_WIDTH}")
-    if options.trace is None:
-        options.trace = 3
     if options.use_orig_params and options.topology != "fsdp1":
         raise CannotRun("--use-orig-params is given without --topology fsdp1")
     return options
