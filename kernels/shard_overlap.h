@@ -4,8 +4,9 @@
 /// once, and whichever came last would win.
 ///
 /// Usage:
-///     std::vector<AddressRange> scratch;  // kept between calls, so that later ones allocate
-///     nothing refuse_overlaps(shards, scratch);
+///     std::vector<AddressRange> scratch;  // keep it, and later calls allocate nothing
+///
+///     refuse_overlaps(shards, scratch);
 ///
 /// Caveats: only addresses are looked at, so they may be the device's. Gradients count, too: the
 /// same gradient in two shards is a mistake in the list. Each shard by itself has passed
