@@ -61,7 +61,7 @@ nlohmann::json describe(const topologies::Model& model) {
   for (const auto& parameter : model.parameters) {
     parameters.push_back({{"name", parameter.name},
                           {"shape", parameter.shape},
-                          {"dtype", topologies::dtype_name(parameter.dtype)},
+                          {"dtype", kernels::dtype_name(parameter.dtype)},
                           {"requires_grad", parameter.requires_grad},
                           {"has_gradient", parameter.has_gradient},
                           {"tied_to", parameter.tied_to}});

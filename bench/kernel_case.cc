@@ -62,16 +62,4 @@ std::string_view optimizer_name(KernelOptimizer optimizer) {
   return "";
 }
 
-std::string_view dtype_name(kernels::DType dtype) {
-  switch (dtype) {
-    case kernels::DType::fp32:
-      return "fp32";
-    case kernels::DType::bf16:
-      return "bf16";
-    case kernels::DType::fp16:
-      return "fp16";
-  }
-  return "";
-}
-
 }  // namespace stepscope::bench

@@ -57,6 +57,5 @@ constexpr bool is_peer(Implementation implementation) {
 }
 
 std::string_view optimizer_name(KernelOptimizer optimizer);
-std::string_view dtype_name(kernels::DType dtype);
 
 }  // namespace stepscope::bench

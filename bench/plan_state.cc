@@ -265,12 +265,11 @@ void print_table(const Options& options, const Model& model, const ShardPlan& pl
   }
   fmt::print("{}: {} parameters in {} tensors, {} ranks, {}\n", model.name, model.numel(),
              model.parameters.size(), plan.world_size(), topology);
-  fmt::print(
-      "{}, state policy {}, {}, extra collectives a step: {}\n\n",
-      topologies::optimizer_name(options.state.optimizer),
-      topologies::state_policy_name(options.state.policy),
-      options.state.dtype ? topologies::dtype_name(*options.state.dtype) : "the model's dtypes",
-      extra_collectives(extents));
+  fmt::print("{}, state policy {}, {}, extra collectives a step: {}\n\n",
+             topologies::optimizer_name(options.state.optimizer),
+             topologies::state_policy_name(options.state.policy),
+             options.state.dtype ? kernels::dtype_name(*options.state.dtype) : "the model's dtypes",
+             extra_collectives(extents));
   std::size_t width = 7;
   for (const PlanExtent& extent : extents) {
     width = std::max(width, std::to_string(extent.total).size());
@@ -329,7 +328,7 @@ void print_json(const Options& options, const Model& model, const ShardPlan& pla
       {"extra_collectives", extra_collectives(extents)},
   };
   if (!options.wrap.empty()) json["wrap"] = options.wrap;
-  if (options.state.dtype) json["dtype"] = topologies::dtype_name(*options.state.dtype);
+  if (options.state.dtype) json["dtype"] = kernels::dtype_name(*options.state.dtype);
   for (std::size_t i = 0; i < columns.size(); ++i) {
     const PlanExtent& extent = extents[i];
     json["a_rank"][std::string(columns[i].name)] = {{"min", extent.min},

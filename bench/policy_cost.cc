@@ -102,7 +102,7 @@ void measure_policy_costs(const StepOptions& options, const topologies::Model& m
     if (!root) continue;
     fmt::print(kLayout, topologies::optimizer_name(step_case.config.optimizer),
                topologies::topology_name(step_case.topology),
-               topologies::dtype_name(step_case.config.dtype), cost.cut_blocks, cost.sent_bytes,
+               kernels::dtype_name(step_case.config.dtype), cost.cut_blocks, cost.sent_bytes,
                milliseconds(cost.global_ns), milliseconds(cost.original_ns),
                fmt::format("{:.3f}", cost.ratio.median),
                fmt::format("{:.3f} to {:.3f}", cost.ratio.low, cost.ratio.high));

@@ -50,7 +50,7 @@ void write_rows(results::RunFolder& folder, const StepSession& session, const Ca
         .set("state_policy", topologies::state_policy_name(config.state_policy))
         .set("wrapping", wrapping)
         .set("replicas", replicas)
-        .set("dtype", topologies::dtype_name(config.dtype))
+        .set("dtype", kernels::dtype_name(config.dtype))
         .set("model", session.model.name)
         .set("device", topologies::device_name(config.device))
         .set("world_size", static_cast<std::int64_t>(result.ranks.size()))

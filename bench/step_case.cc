@@ -11,7 +11,7 @@ std::string StepCase::benchmark_name(const std::string& model) const {
   for (const std::string_view part :
        {topologies::subject_name(config.subject), topologies::optimizer_name(config.optimizer),
         topologies::topology_name(topology), topologies::state_policy_name(config.state_policy),
-        topologies::dtype_name(config.dtype), std::string_view(model)}) {
+        kernels::dtype_name(config.dtype), std::string_view(model)}) {
     name += '/';
     name += part;
   }

@@ -65,7 +65,7 @@ std::string table_row(const CaseResult& result) {
   const auto policy = topologies::asks_8bit(config.optimizer)
                           ? topologies::state_policy_name(config.state_policy)
                           : std::string_view("-");
-  const auto dtype = topologies::dtype_name(config.dtype);
+  const auto dtype = kernels::dtype_name(config.dtype);
   if (!result.failure.empty()) {
     return fmt::format("{:<12} {:<19} {:<10} {:<8} {:<8} {:<5} failed: {}", subject, kNoAdapter,
                        optimizer, topology, policy, dtype, result.failure);

@@ -69,7 +69,7 @@ std::string TrainCase::benchmark_name(const std::string& model) const {
   for (const std::string_view part :
        {topologies::subject_name(config.subject), topologies::optimizer_name(config.optimizer),
         topologies::topology_name(plan.topology),
-        topologies::state_policy_name(config.state_policy), topologies::dtype_name(config.dtype),
+        topologies::state_policy_name(config.state_policy), kernels::dtype_name(config.dtype),
         std::string_view(model)}) {
     name += '/';
     name += part;

@@ -43,7 +43,7 @@ void write_train_rows(results::RunFolder& folder, const TrainSetting& setting,
         .set("state_policy", topologies::state_policy_name(config.state_policy))
         .set("wrapping", wrapping)
         .set("replicas", replicas)
-        .set("dtype", topologies::dtype_name(config.dtype))
+        .set("dtype", kernels::dtype_name(config.dtype))
         .set("model", model.name)
         .set("device", topologies::device_name(config.device))
         .set("world_size", static_cast<std::int64_t>(result.ranks.size()))

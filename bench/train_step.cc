@@ -144,10 +144,9 @@ void print_row(const TrainResult& result, const std::vector<std::optional<double
   const auto saved = savings.front();
   fmt::print(kLayout, topologies::optimizer_name(config.optimizer),
              topologies::topology_name(result.train_case.plan.topology),
-             topologies::state_policy_name(config.state_policy),
-             topologies::dtype_name(config.dtype), fmt::format("{:.4f}", result.untrained_loss),
-             fmt::format("{:.4f}", result.last_loss), ms(50), ms(90),
-             fmt::format("{:.1f}", static_cast<double>(state) / 1024),
+             topologies::state_policy_name(config.state_policy), kernels::dtype_name(config.dtype),
+             fmt::format("{:.4f}", result.untrained_loss), fmt::format("{:.4f}", result.last_loss),
+             ms(50), ms(90), fmt::format("{:.1f}", static_cast<double>(state) / 1024),
              saved ? fmt::format("{:.1f}%", 100 * *saved) : "n/a",
              std::to_string(result.collectives.size()) + "\n");
   if (!result.failure.empty()) fmt::print("  failed: {}\n", result.failure);

@@ -10,6 +10,7 @@
 /// size: which elements a rank owns is the business of topologies/.
 
 #include <cstdint>
+#include <string_view>
 
 namespace stepscope::kernels {
 
@@ -59,6 +60,19 @@ struct ShardTensors {
 
 /// Bytes of one element of `dtype`.
 constexpr std::int64_t element_bytes(DType dtype) { return dtype == DType::fp32 ? 4 : 2; }
+
+/// "fp32", "bf16" or "fp16".
+constexpr std::string_view dtype_name(DType dtype) {
+  switch (dtype) {
+    case DType::fp32:
+      return "fp32";
+    case DType::bf16:
+      return "bf16";
+    case DType::fp16:
+      return "fp16";
+  }
+  return "of no known type";
+}
 
 /// Blocks that cover `numel` elements: ceil(numel / 256). No overflow for any numel >= 0.
 constexpr std::int64_t block_count(std::int64_t numel) {

@@ -48,18 +48,6 @@ Range checked_range(const char* name, const void* pointer, std::int64_t count,
   return {name, begin, bytes};
 }
 
-const char* dtype_name(DType dtype) {
-  switch (dtype) {
-    case DType::fp32:
-      return "fp32";
-    case DType::bf16:
-      return "bf16";
-    case DType::fp16:
-      return "fp16";
-  }
-  return "of no known type";
-}
-
 void check_absent(const char* name, const void* pointer) {
   if (pointer == nullptr) return;
   throw Error(std::string(name) + " is given, and this algorithm and state format have none",
@@ -89,8 +77,8 @@ void validate(Algorithm algorithm, const Hyperparameters& hyperparameters,
   }
   if (shard.numel == 0) return;
   if (shard.grad_dtype != shard.dtype) {
-    throw Error(std::string("the parameter is ") + dtype_name(shard.dtype) + " and its gradient " +
-                    dtype_name(shard.grad_dtype),
+    throw Error("the parameter is " + std::string(dtype_name(shard.dtype)) + " and its gradient " +
+                    std::string(dtype_name(shard.grad_dtype)),
                 "convert the gradient: no kernel steps a mixed pair");
   }
 

@@ -1,21 +1,13 @@
 #include "topologies/model.h"
 
 #include <algorithm>
-#include <array>
 #include <unordered_map>
-#include <utility>
 
 #include "core/error.h"
 #include "core/printable.h"
 
 namespace stepscope::topologies {
 namespace {
-
-constexpr std::array<std::pair<std::string_view, kernels::DType>, 3> kDtypes = {{
-    {"fp32", kernels::DType::fp32},
-    {"bf16", kernels::DType::bf16},
-    {"fp16", kernels::DType::fp16},
-}};
 
 void check_name(const std::string& kind, const std::string& name, const std::string& file) {
   if (name.empty()) {
@@ -126,15 +118,9 @@ void validate(const Model& model, const std::string& file) {
   }
 }
 
-std::string_view dtype_name(kernels::DType dtype) {
-  return std::find_if(kDtypes.begin(), kDtypes.end(),
-                      [&](const auto& entry) { return entry.second == dtype; })
-      ->first;
-}
-
 kernels::DType parse_dtype(std::string_view name) {
-  for (const auto& [known, dtype] : kDtypes) {
-    if (name == known) return dtype;
+  for (const auto dtype : {kernels::DType::fp32, kernels::DType::bf16, kernels::DType::fp16}) {
+    if (name == dtype_name(dtype)) return dtype;
   }
   throw Error("unknown data type " + printable(name), "use fp32, bf16 or fp16");
 }

@@ -66,10 +66,7 @@ void validate_name(const std::string& name, const std::string& file = {});
 /// the model was read from, for the message.
 void validate(const Model& model, const std::string& file = {});
 
-/// "fp32", "bf16" or "fp16".
-std::string_view dtype_name(kernels::DType dtype);
-
-/// The inverse of dtype_name. Throws Error listing the names otherwise.
+/// The inverse of kernels::dtype_name. Throws Error listing the names otherwise.
 kernels::DType parse_dtype(std::string_view name);
 
 }  // namespace stepscope::topologies
