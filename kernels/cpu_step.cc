@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <vector>
 
 #include "kernels/bnb_cpu.h"
 #include "kernels/shard_overlap.h"
@@ -67,8 +66,8 @@ void step_cpu(ThreadPool& pool, Algorithm algorithm, const Hyperparameters& hype
     total += block_count(shard.numel);
   }
   if (shards.size() > 1) {
-    thread_local std::vector<AddressRange> scratch;  // kept: a step allocates nothing
-    refuse_overlaps(shards, scratch);
+    thread_local OverlapCheck check;  // kept: a step allocates nothing
+    check.refuse_overlaps(shards);
   }
   const StepBlocks step_blocks = simd_step_blocks();
   if (pool.size() == 1 || total <= kMinRun) {

@@ -6,6 +6,17 @@
 #include "core/error.h"
 
 namespace stepscope::kernels {
+namespace {
+
+/// Whether two shards take the same memory, whatever their step.
+bool same_memory(const ShardTensors& a, const ShardTensors& b) {
+  return a.param == b.param && a.grad == b.grad && a.numel == b.numel && a.dtype == b.dtype &&
+         a.grad_dtype == b.grad_dtype && a.format == b.format && a.state1 == b.state1 &&
+         a.state2 == b.state2 && a.absmax1 == b.absmax1 && a.absmax2 == b.absmax2 &&
+         a.absmax_count == b.absmax_count;
+}
+
+}  // namespace
 
 void refuse_overlaps(std::span<const ShardTensors> shards, std::vector<AddressRange>& scratch) {
   scratch.clear();
@@ -34,6 +45,13 @@ void refuse_overlaps(std::span<const ShardTensors> shards, std::vector<AddressRa
                   "list every shard once, and give each its own memory");
     }
   }
+}
+
+void OverlapCheck::refuse_overlaps(std::span<const ShardTensors> shards) {
+  if (std::ranges::equal(shards, accepted_, same_memory)) return;
+  accepted_.clear();
+  kernels::refuse_overlaps(shards, scratch_);
+  accepted_.assign(shards.begin(), shards.end());
 }
 
 }  // namespace stepscope::kernels

@@ -8,6 +8,7 @@
 #include "kernels/code_tables.h"
 #include "kernels/cpu_step.h"
 #include "kernels/encode_bins.h"
+#include "kernels/encode_pieces.h"
 #include "kernels/scalar_blocks.h"
 
 // AVX3_DL is AVX-512 with the byte permutations (VBMI). SSE has no fused multiply-add, so what is
@@ -39,20 +40,24 @@ constexpr std::int64_t kLanes = static_cast<std::int64_t>(hn::MaxLanes(F()));
 
 #if HWY_TARGET == HWY_AVX3_DL
 #include "kernels/codec_vbmi-inl.h"
+#elif HWY_TARGET == HWY_AVX2
+#include "kernels/codec_pieces-inl.h"
 #else
 #include "kernels/codec_lookup-inl.h"
 #endif
 
-/// Two vectors of consecutive bf16 numbers. Unpacking words works within 128-bit lanes, so the
-/// quarters (eighths) are first put where that gives the elements in order.
+/// Two vectors of consecutive bf16 numbers.
 HWY_INLINE void load_bf16(const std::uint16_t* base, VF out[2]) {
 #if HWY_TARGET == HWY_AVX2
-  const __m256i stored = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(base));
-  const __m256i words = _mm256_permute4x64_epi64(stored, 0xd8);
-  const __m256i zero = _mm256_setzero_si256();
-  out[0] = VF{_mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, words))};
-  out[1] = VF{_mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, words))};
+  const auto widened = [](const std::uint16_t* from) HWY_ATTR {
+    const __m128i words = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    return VF{_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(words), 16))};
+  };
+  out[0] = widened(base);
+  out[1] = widened(base + kLanes);
 #else
+  // Unpacking words works within 128-bit lanes, so the eighths are first put where that gives the
+  // elements in order.
   const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
   const __m512i words = _mm512_permutexvar_epi64(order, _mm512_loadu_si512(base));
   const __m512i zero = _mm512_setzero_si512();
@@ -61,45 +66,78 @@ HWY_INLINE void load_bf16(const std::uint16_t* base, VF out[2]) {
 #endif
 }
 
-/// A finite or infinite number rounded to bf16 in the upper 16 bits; the lower ones are arbitrary.
-HWY_INLINE VU round_to_bf16(VF value) {
-  const VU bits = hn::BitCast(U(), value);
-  const VU half = hn::Add(bits, hn::Set(U(), 0x7fff));
+/// Rounds two vectors to bf16, ties to even, and stores them in order. A NaN whose lower 16 bits
+/// are zeros keeps its upper ones.
+HWY_INLINE void round_and_store_bf16(VF first, VF second, std::uint16_t* base) {
 #if HWY_TARGET == HWY_AVX2
-  return hn::Add(half, hn::And(hn::ShiftRight<16>(bits), hn::Set(U(), 1)));
+  // Upper and lower words apart, each four to the half of a 128-bit lane.
+  const __m256i apart = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(2, 3, 6, 7, 10, 11, 14, 15, 0, 1, 4, 5, 8, 9, 12, 13));
+  const __m256i a = _mm256_shuffle_epi8(_mm256_castps_si256(first.raw), apart);
+  const __m256i b = _mm256_shuffle_epi8(_mm256_castps_si256(second.raw), apart);
+  const __m256i upper = _mm256_unpacklo_epi64(a, b);
+  const __m256i lower = _mm256_unpackhi_epi64(a, b);
+  // Up from 0x8000 if the upper word is odd, from 0x8001 if it is even.
+  const __m256i even = _mm256_andnot_si256(upper, _mm256_set1_epi16(1));
+  const __m256i up = _mm256_srli_epi16(_mm256_subs_epu16(lower, even), 15);
+  const __m256i rounded = _mm256_add_epi16(upper, up);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(base), _mm256_permute4x64_epi64(rounded, 0xd8));
 #else
-  const __mmask16 odd = _mm512_test_epi32_mask(bits.raw, _mm512_set1_epi32(0x10000));
-  return VU{_mm512_mask_add_epi32(half.raw, odd, half.raw, _mm512_set1_epi32(1))};
-#endif
-}
-
-/// The upper 16 bits of two vectors of dwords, in order.
-HWY_INLINE void store_upper(VU first, VU second, std::uint16_t* base) {
-#if HWY_TARGET == HWY_AVX2
-  const __m256i words =
-      _mm256_packus_epi32(_mm256_srli_epi32(first.raw, 16), _mm256_srli_epi32(second.raw, 16));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(base), _mm256_permute4x64_epi64(words, 0xd8));
-#else
+  const auto rounded = [](VF value) HWY_ATTR {
+    const __m512i bits = _mm512_castps_si512(value.raw);
+    const __m512i half = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
+    const __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
+    return _mm512_mask_add_epi32(half, odd, half, _mm512_set1_epi32(1));
+  };
   alignas(64) static constexpr std::array<std::uint16_t, 32> kUpper = [] {
     std::array<std::uint16_t, 32> order{};
     for (std::size_t i = 0; i < 32; ++i) order[i] = static_cast<std::uint16_t>(2 * i + 1);
     return order;
   }();
   const __m512i order = _mm512_load_si512(kUpper.data());
-  _mm512_storeu_si512(base, _mm512_permutex2var_epi16(first.raw, order, second.raw));
+  _mm512_storeu_si512(base, _mm512_permutex2var_epi16(rounded(first), order, rounded(second)));
 #endif
 }
 
+/// The NaNs that a parameter may be after its update. Arithmetic hands on the bits of a NaN that it
+/// is given, and makes others with zeros in their lower 16 bits.
+enum class Nans {
+  given_by_bf16,  ///< from bf16 tensors alone: the lower 16 bits are zeros; unify_nans() follows
+  any,            ///< from float32 tensors, too
+};
+
+template <Nans nans>
 HWY_INLINE void store_bf16(const VF values[2], std::uint16_t* base) {
-  VU first = round_to_bf16(values[0]);
-  VU second = round_to_bf16(values[1]);
+  VF first = values[0];
+  VF second = values[1];
   // A sum is NaN if one of its terms is; it may be without, which does no harm.
-  if (HWY_UNLIKELY(!hn::AllFalse(F(), hn::IsNaN(hn::Add(values[0], values[1]))))) {
-    const VU nan = hn::Set(U(), 0xffffffffu);
-    first = hn::IfThenElse(hn::RebindMask(U(), hn::IsNaN(values[0])), nan, first);
-    second = hn::IfThenElse(hn::RebindMask(U(), hn::IsNaN(values[1])), nan, second);
+  if (nans == Nans::any && HWY_UNLIKELY(!hn::AllFalse(F(), hn::IsNaN(hn::Add(first, second))))) {
+    const VF nan = hn::BitCast(F(), hn::Set(U(), 0xffff0000u));
+    first = hn::IfThenElse(hn::IsNaN(first), nan, first);
+    second = hn::IfThenElse(hn::IsNaN(second), nan, second);
   }
-  store_upper(first, second, base);
+  round_and_store_bf16(first, second, base);
+}
+
+/// Makes every NaN of a block of bf16 numbers 0xffff, as kernels/half.h does. Asked once a block,
+/// it costs less than in every store.
+HWY_INLINE void unify_nans(std::uint16_t* block) {
+  const hn::ScalableTag<std::uint16_t> words;
+  using VW = hn::Vec<decltype(words)>;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(words));
+  // Without its sign and doubled, a NaN is above the infinities.
+  const VW infinity = hn::Set(words, 0xff00);
+  VW largest = hn::Zero(words);
+  for (std::int64_t i = 0; i < kBlockSize; i += lanes) {
+    const VW word = hn::LoadU(words, block + i);
+    largest = hn::Max(largest, hn::Add(word, word));
+  }
+  if (HWY_LIKELY(hn::AllFalse(words, hn::Gt(largest, infinity)))) return;
+  for (std::int64_t i = 0; i < kBlockSize; i += lanes) {
+    const VW word = hn::LoadU(words, block + i);
+    const auto is_nan = hn::Gt(hn::Add(word, word), infinity);
+    hn::StoreU(hn::IfThenElse(is_nan, hn::Set(words, 0xffff), word), words, block + i);
+  }
 }
 
 /// Two vectors of a parameter or gradient, from element i on.
@@ -117,13 +155,13 @@ HWY_INLINE void load_pair(const void* base, std::int64_t i, VF out[2]) {
   }
 }
 
-template <DType dtype>
+template <DType dtype, Nans nans>
 HWY_INLINE void store_pair(const VF values[2], void* base, std::int64_t i) {
   if constexpr (dtype == DType::fp32) {
     hn::StoreU(values[0], F(), static_cast<float*>(base) + i);
     hn::StoreU(values[1], F(), static_cast<float*>(base) + i + kLanes);
   } else if constexpr (dtype == DType::bf16) {
-    store_bf16(values, static_cast<std::uint16_t*>(base) + i);
+    store_bf16<nans>(values, static_cast<std::uint16_t*>(base) + i);
   } else {
     auto* halves = static_cast<hwy::float16_t*>(base) + i;
     hn::StoreU(hn::DemoteTo(F16(), values[0]), F16(), halves);
@@ -213,6 +251,9 @@ HWY_INLINE void finish(std::uint32_t bits, std::uint8_t* codes, float* absmax) {
   if (HWY_UNLIKELY(bits == 0)) std::memset(codes, 0, kBlockSize);
 }
 
+/// In a plain block all moments are finite, and with them the gradients and the absmaxes.
+constexpr Nans kNans = Nans::given_by_bf16;
+
 /// Moments of one block between the two passes over it, and the largest bit patterns among them.
 struct AdamWBlock {
   alignas(64) float m[kBlockSize];
@@ -291,10 +332,13 @@ class AdamW8bit {
         const VF denominator = hn::Add(root, c.epsilon);
         const VF change = hn::Div(hn::Mul(c.step_size, m[k]), denominator);
         p[k % 2] = hn::Add(hn::Mul(p[k % 2], c.decay), change);
-        if (k % 2 == 1) store_pair<dtype>(p, param, first + i - kLanes);
+        if (k % 2 == 1) store_pair<dtype, kNans>(p, param, first + i - kLanes);
       }
       codec1_.encode(m, inverse1, codes1 + at);
       codec2_.encode(v, inverse2, codes2 + at);
+    }
+    if constexpr (dtype == DType::bf16) {
+      unify_nans(static_cast<std::uint16_t*>(param) + first);
     }
     finish(work.bits1, codes1, s_.absmax1 + block);
     finish(work.bits2, codes2, s_.absmax2 + block);
@@ -373,9 +417,12 @@ class Lion8bit {
         m[k] = lion_moment(c, g[k], old);
       }
       for (std::int64_t k = 0; k < kVectors; k += 2) {
-        store_pair<dtype>(p + k, param, first + at + k * kLanes);
+        store_pair<dtype, kNans>(p + k, param, first + at + k * kLanes);
       }
       codec_.encode(m, inverse, codes + at);
+    }
+    if constexpr (dtype == DType::bf16) {
+      unify_nans(static_cast<std::uint16_t*>(param) + first);
     }
     finish(work.bits, codes, s_.absmax1 + block);
   }
@@ -423,7 +470,7 @@ void adamw_fp32(const Coefficients& coefficients, const ShardTensors& s, std::in
       const VF direction = hn::Div(m, hn::Add(hn::Sqrt(v), c.epsilon));
       p[k] = hn::MulAdd(direction, c.step_size, hn::Mul(p[k], c.decay));
     }
-    store_pair<dtype>(p, param, at);
+    store_pair<dtype, Nans::any>(p, param, at);
   }
 }
 
@@ -446,7 +493,7 @@ void lion_fp32(const Coefficients& coefficients, const ShardTensors& s, std::int
       p[k] = lion_param(p[k], c.decay, c.step_size, direction);
       hn::StoreU(lion_moment(c, g[k], old), F(), ms + i);
     }
-    store_pair<dtype>(p, param, at);
+    store_pair<dtype, Nans::any>(p, param, at);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "core/error.h"
@@ -170,6 +171,37 @@ TEST(BitsandbytesLibrary, AnotherVersionAndAnUnknownOneAreRefused) {
                           folder / "bitsandbytes-0.50.2.dist-info");
   EXPECT_EQ(refusal(), "");
   EXPECT_EQ(BitsandbytesCuda::from_site_packages(folder).version(), "0.50.2");
+  std::filesystem::remove_all(folder);
+}
+
+TEST(BitsandbytesLibrary, WhatIsNoLibraryOrLacksOneIsOneLineThatNamesTheFile) {
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / "stepscope-site-packages-bad";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder / "bitsandbytes");
+  std::filesystem::create_directory(folder / "bitsandbytes-0.50.2.dist-info");
+  const std::filesystem::path library = folder / "bitsandbytes" / "libbitsandbytes_cuda130.so";
+  const auto refusal = [&]() -> std::string {
+    try {
+      BitsandbytesCuda::from_site_packages(folder);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto expect_one_line = [&](const std::string& cause) {
+    const std::string message = refusal();
+    EXPECT_NE(message.find("cannot load the CUDA library of bitsandbytes"), std::string::npos)
+        << message;
+    EXPECT_NE(message.find(library.string()), std::string::npos) << message;
+    EXPECT_NE(message.find(cause), std::string::npos) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  };
+  std::ofstream(library) << "a download's\nerror page\n";
+  expect_one_line("");
+  std::filesystem::remove(library);
+  std::filesystem::copy_file(STEPSCOPE_ABI_RECORDER_NEEDY, library);
+  expect_one_line("libbnb_cuda_missing_library.so");
   std::filesystem::remove_all(folder);
 }
 

@@ -5,8 +5,10 @@
 #include <cstdlib>
 #include <limits>
 #include <new>
+#include <set>
 
 #include "core/error.h"
+#include "kernels/quantizer.h"
 #include "kernels/reference_step.h"
 #include "test_shard.h"
 
@@ -95,6 +97,75 @@ TEST_P(CpuStep, EqualsTheReferenceOnManyRandomBlocks) {
       }
     }
   }
+}
+
+TEST_P(CpuStep, EqualsTheReferenceForEveryEntryOfTheQuantizer) {
+  // The new moments are the gradient and its square, and every block's absmax is 1.
+  const Hyperparameters h{.learning_rate = 1e-3, .beta1 = 0, .beta2 = 0};
+  constexpr std::int64_t kBlocks = 258;
+  ThreadPool alone(1);
+  for (const Algorithm algorithm : kAlgorithms) {
+    for (const bool squares : {false, true}) {
+      TestShard expected(algorithm, DType::fp32, StateFormat::blockwise_8bit, 256 * kBlocks);
+      std::set<int> signed_entries, unsigned_entries;
+      int next = 0;
+      for (std::int64_t i = 0; i < 256 * kBlocks; ++i) {
+        float g = 1.0f;
+        if (i % 256 != 0) {
+          const int entry = next++ % kEncodeEntries;
+          g = static_cast<float>(2 * entry - 65535) / 65535.0f;
+          if (squares) g = std::copysign(std::sqrt(std::fabs(g)), g);
+        }
+        expected.set_grad(i, g);
+        signed_entries.insert(encode_index(g, 1.0f));
+        unsigned_entries.insert(encode_index(g * g, 1.0f));
+      }
+      ASSERT_EQ((squares ? unsigned_entries : signed_entries).size(), squares ? 32768u : 65536u);
+      TestShard got = expected;
+      step_reference(algorithm, h, expected.tensors(1));
+      const ShardTensors tensors = got.tensors(1);
+      step_cpu(alone, algorithm, h, {&tensors, 1});
+      ASSERT_EQ(got.difference(expected), "");
+    }
+  }
+}
+
+TEST_P(CpuStep, EqualsTheReferenceForNansOfABf16Parameter) {
+  ThreadPool alone(1);
+  for (const Algorithm algorithm : kAlgorithms) {
+    for (const StateFormat format : kFormats) {
+      TestShard shard(algorithm, DType::bf16, format, 512);
+      shard.fill(0.25f, 0.5f);
+      // Written as words: a number that set_param() rounds is 0xffff already.
+      auto* words = static_cast<std::uint16_t*>(shard.tensors(1).param);
+      for (std::uint32_t i = 0; i < 512; i += 3) {
+        const std::uint32_t sign = i % 2 == 0 ? 0 : 0x8000u;
+        words[i] = static_cast<std::uint16_t>(sign | 0x7f80u | (i % 127 + 1));
+      }
+      TestShard expected = shard;
+      const ShardTensors tensors = shard.tensors(1);
+      step_cpu(alone, algorithm, kHyperparameters, {&tensors, 1});
+      step_reference(algorithm, kHyperparameters, expected.tensors(1));
+      EXPECT_EQ(shard.difference(expected), "") << describe(algorithm, DType::bf16, format, 512);
+      for (std::int64_t i = 0; i < 512; ++i) {
+        EXPECT_EQ(std::isnan(shard.param(i)), i % 3 == 0)
+            << describe(algorithm, DType::bf16, format, 512) << " element " << i;
+      }
+    }
+  }
+}
+
+TEST_P(CpuStep, KeepsEveryNanOfFp32StateInABf16Parameter) {
+  ThreadPool alone(1);
+  TestShard shard(Algorithm::AdamW, DType::bf16, StateFormat::fp32, 512);
+  shard.fill(0.25f, 0.5f);
+  const ShardTensors tensors = shard.tensors(1);
+  const std::uint32_t nans[] = {0x7fffffffu, 0xffffffffu, 0x7fc08000u, 0x7fffffffu};
+  for (std::size_t i = 0; i < 512; ++i) {
+    std::memcpy(static_cast<float*>(tensors.state1) + i, &nans[i % std::size(nans)], 4);
+  }
+  step_cpu(alone, Algorithm::AdamW, kHyperparameters, {&tensors, 1});
+  for (std::int64_t i = 0; i < 512; ++i) EXPECT_TRUE(std::isnan(shard.param(i))) << i;
 }
 
 TEST_P(CpuStep, EqualsTheReferenceForNanInfinityAndTinyGradients) {
@@ -242,6 +313,49 @@ TEST_P(CpuStep, AllocatesNothing) {
     }
     EXPECT_EQ(allocations.load(), before);
   }
+}
+
+TEST(CpuStepOfManyShards, AllocatesNothingAndRefusesAnOverlapThatComesInALaterStep) {
+  std::mt19937 random(8);
+  ThreadPool pool(2);
+  std::vector<TestShard> shards;
+  for (int i = 0; i < 20; ++i) {
+    shards.emplace_back(Algorithm::AdamW, DType::fp32, StateFormat::blockwise_8bit, 300);
+    shards.back().randomize(random);
+  }
+  std::vector<ShardTensors> tensors;
+  for (TestShard& shard : shards) tensors.push_back(shard.tensors(1));
+  const auto step = [&] { step_cpu(pool, Algorithm::AdamW, kHyperparameters, tensors); };
+  step();
+  const std::int64_t before = allocations.load();
+  for (ShardTensors& t : tensors) t.step = 2;
+  step();
+  EXPECT_EQ(allocations.load(), before);
+  // One change at a time to a list that was fine, each refused again when it comes again.
+  const std::vector<ShardTensors> fine = tensors;
+  const auto refused = [&](const auto& change) {
+    tensors = fine;
+    change(tensors[7], tensors[3]);
+    EXPECT_THROW(step(), Error);
+    EXPECT_THROW(step(), Error);
+    tensors = fine;
+    EXPECT_NO_THROW(step());
+  };
+  refused([](ShardTensors& a, const ShardTensors& b) { a.param = b.param; });
+  refused([](ShardTensors& a, const ShardTensors& b) { a.grad = b.grad; });
+  refused([](ShardTensors& a, const ShardTensors& b) { a.state1 = b.state1; });
+  refused([](ShardTensors& a, const ShardTensors& b) { a.state2 = b.state2; });
+  refused([](ShardTensors& a, const ShardTensors& b) { a.absmax1 = b.absmax1; });
+  refused([](ShardTensors& a, const ShardTensors& b) { a.absmax2 = b.absmax2; });
+  // The same pointers, but more of what lies behind them.
+  tensors.resize(2);
+  tensors[1].param = static_cast<float*>(tensors[0].param) + 100;
+  tensors[0].numel = 100;
+  tensors[1].numel = 200;
+  tensors[0].absmax_count = tensors[1].absmax_count = 1;
+  EXPECT_NO_THROW(step());
+  tensors[0].numel = 101;
+  EXPECT_THROW(step(), Error);
 }
 
 TEST(CpuStepTargets, EndWithTheBaselineAndRefuseWhatIsUnknown) {

@@ -1,22 +1,26 @@
 # Tests of the arithmetic `bnb-cuda` and of the CUDA back end. Those of the kernels need nvcc, not a GPU.
 stepscope_test(bnb_cuda_test SOURCES bnb_cuda_test.cc LIBS stepscope_kernels)
 
-# The interface of bitsandbytes' CUDA library, as one that records its calls, whole and with a function missing.
-foreach(recorder bnb_cuda_abi_recorder bnb_cuda_abi_recorder_incomplete)
+# The interface of bitsandbytes' CUDA library, as one that records its calls: whole, with a function missing, and in need of a library that is
+# not where the loader looks, as where NVIDIA's packages are missing.
+foreach(recorder bnb_cuda_abi_recorder bnb_cuda_abi_recorder_incomplete bnb_cuda_abi_recorder_needy bnb_cuda_missing_library)
   add_library(${recorder} SHARED bnb_cuda_abi_recorder.cc)
   target_link_libraries(${recorder} PRIVATE stepscope_options)
 endforeach()
 target_compile_definitions(bnb_cuda_abi_recorder_incomplete PRIVATE STEPSCOPE_ONE_FUNCTION_MISSING)
+target_link_libraries(bnb_cuda_abi_recorder_needy PRIVATE -Wl,--no-as-needed bnb_cuda_missing_library)
+set_target_properties(bnb_cuda_abi_recorder_needy PROPERTIES SKIP_BUILD_RPATH ON)
 stepscope_test(bnb_cuda_abi_test SOURCES bnb_cuda_abi_test.cc LIBS stepscope_bitsandbytes_abi)
-add_dependencies(bnb_cuda_abi_test bnb_cuda_abi_recorder bnb_cuda_abi_recorder_incomplete)
+add_dependencies(bnb_cuda_abi_test bnb_cuda_abi_recorder bnb_cuda_abi_recorder_incomplete bnb_cuda_abi_recorder_needy)
 get_filename_component(site_packages ${STEPSCOPE_TORCH_LIB_DIR}/../.. ABSOLUTE)
 target_compile_definitions(
   bnb_cuda_abi_test
   PRIVATE STEPSCOPE_ABI_RECORDER="$<TARGET_FILE:bnb_cuda_abi_recorder>" STEPSCOPE_SITE_PACKAGES="${site_packages}"
-          STEPSCOPE_ABI_RECORDER_INCOMPLETE="$<TARGET_FILE:bnb_cuda_abi_recorder_incomplete>")
+          STEPSCOPE_ABI_RECORDER_INCOMPLETE="$<TARGET_FILE:bnb_cuda_abi_recorder_incomplete>"
+          STEPSCOPE_ABI_RECORDER_NEEDY="$<TARGET_FILE:bnb_cuda_abi_recorder_needy>")
 
 stepscope_pytest(ptxrun_test ptxrun_test.py LABELS cuda)
-stepscope_pytest(ptx_test ptx_test.py TIMEOUT 600 LABELS cuda)
+stepscope_pytest(ptx_test ptx_test.py TIMEOUT 900 LABELS cuda)
 stepscope_pytest(sass_test sass_test.py TIMEOUT 600 LABELS cuda)
 # A skipped file is not a passed one; the reasons are printed.
 set_tests_properties(ptx_test sass_test PROPERTIES SKIP_REGULAR_EXPRESSION "(^|\n)[0-9]+ skipped in ")

@@ -6,6 +6,7 @@ misaligned accesses, reads of unwritten shared memory, races, hangs and bad warp
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -23,32 +24,40 @@ import ptxrun  # noqa: E402
 from cuda_oracle import ADAMW, BF16, EIGHT_BIT, FP16, FP32, FP32_STATE, LION, Shard  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
-ARCHITECTURES = (75, 80, 90, 100)
+TARGETS = [int(target) for target in os.environ["STEPSCOPE_CUDA_TARGETS"].split(",")]
+
+
+def generation(target: int) -> int:
+    """The first of the project's targets that has the same major version."""
+    return min(other for other in TARGETS if other // 10 == target // 10)
+
+
+# The PTX of the rest is the same, which a test below proves.
+ARCHITECTURES = sorted({generation(target) for target in TARGETS})
 ALGORITHMS = pytest.mark.parametrize("algorithm", [ADAMW, LION], ids=["AdamW", "Lion"])
 SIZES = (1, 255, 256, 257, 4095, 4096, 4097)
 DTYPES = (FP32, BF16, FP16)
 FORMATS = (EIGHT_BIT, FP32_STATE)
 
 
-def compile_ptx(root: Path, architecture: int, out: Path) -> ptxrun.Module:
+def compile_ptx(root: Path, architecture: int, out: Path) -> str:
     command = [NVCC, "-std=c++20", f"-I{root}", "-ptx", f"-arch=compute_{architecture}"]
     source = root / "kernels/cuda/cuda_step.cu"
     done = subprocess.run([*command, str(source), "-o", str(out)], capture_output=True, timeout=120)
     assert done.returncode == 0, done.stderr.decode()
-    return ptxrun.Module(out.read_text())
+    return out.read_text()
 
 
 @pytest.fixture(scope="session")
-def modules(tmp_path_factory):
-    """The compiled kernels by architecture, each made at its first use."""
-    folder, made = tmp_path_factory.mktemp("ptx"), {}
+def texts(tmp_path_factory):
+    """The kernels' PTX by architecture, each made at its first use."""
+    folder = tmp_path_factory.mktemp("ptx")
+    return functools.cache(lambda target: compile_ptx(ROOT, target, folder / f"{target}.ptx"))
 
-    def get(architecture: int) -> ptxrun.Module:
-        if architecture not in made:
-            made[architecture] = compile_ptx(ROOT, architecture, folder / f"{architecture}.ptx")
-        return made[architecture]
 
-    return get
+@pytest.fixture(scope="session")
+def modules(texts):
+    return functools.cache(lambda architecture: ptxrun.Module(texts(architecture)))
 
 
 def hyperparameters(algorithm: int, weight_decay: float = 0.1) -> oracle.Hyperparameters:
@@ -164,8 +173,8 @@ def test_any_alignment_of_the_data_type(modules, offset):
     assert_matches_oracle(modules(80), ADAMW, shards, thread_blocks=2, steps=1)
 
 
-@pytest.mark.parametrize("order", ["minpc", "warp-asc", "warp-desc", "lane-desc"])
-@pytest.mark.parametrize("architecture", [75, 80])
+@pytest.mark.parametrize("order", ptxrun.ORDERS)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @ALGORITHMS
 def test_every_scheduling_order_gives_one_answer(modules, order, architecture, algorithm):
     kinds = all_kinds([(257, 0), (256, 1)])
@@ -310,11 +319,26 @@ def test_planted_bug_is_caught(bug, tmp_path):
         hits += text.count(old)
         path.write_text(text.replace(old, new))
     assert hits == 1, f"the text to change was found {hits} times"
-    module = compile_ptx(tmp_path, 75 if "reduction" in bug else 80, tmp_path / "bug.ptx")
+    target = 75 if "reduction" in bug else 80
+    module = ptxrun.Module(compile_ptx(tmp_path, target, tmp_path / "bug.ptx"))
     kinds = all_kinds([(257, 0), (6200, 1)])
     with pytest.raises((ptxrun.PtxError, AssertionError)):
         assert_matches_oracle(module, ADAMW, random_shards(ADAMW, 1, kinds), 2, order=order)
         assert_matches_oracle(module, ADAMW, telling_shards(ADAMW), 2, order=order, h=TELLING)
+
+
+def test_what_runs_here_is_the_ptx_of_every_target_of_the_project(texts):
+    """But for the line that names the target."""
+
+    def instructions(target: int) -> str:
+        line = f".target sm_{target}\n"
+        assert texts(target).count(line) == 1
+        return texts(target).replace(line, "")
+
+    assert {75, 80, 90, 100} <= set(ARCHITECTURES)
+    for target in TARGETS:
+        same = instructions(target) == instructions(generation(target))
+        assert same, f"compute_{target} needs a run of its own"
 
 
 def test_module_has_the_three_kernels(modules):

@@ -7,7 +7,6 @@ import ptxrun
 import pytest
 
 HEADER = ".version 8.7\n.target sm_80\n.address_size 64\n"
-ORDERS = ("minpc", "warp-asc", "warp-desc", "lane-desc")
 
 # %rd1 is the output, %r1 the thread in its block, %rd3 the address of that thread's 4-byte output.
 PROLOGUE = """
@@ -53,13 +52,13 @@ READ_OPPOSITE = """
 """
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", ptxrun.ORDERS)
 def test_barrier_orders_shared_memory(order):
     body = WRITE_SHARED + "bar.sync 0;" + READ_OPPOSITE
     assert (run(body, shared=SHARED, order=order) == np.arange(64)[::-1]).all()
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", ptxrun.ORDERS)
 def test_missing_barrier_is_a_race_or_an_uninitialised_read(order):
     with pytest.raises(ptxrun.PtxError, match=r"shared race|uninitialised"):
         run(WRITE_SHARED + READ_OPPOSITE, shared=SHARED, order=order)
@@ -142,7 +141,7 @@ def test_warp_instruction_that_names_exited_lanes_is_reported():
         run(body, threads=32)
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", ptxrun.ORDERS)
 def test_divergent_branches_meet_again(order):
     body = """
         and.b32 %r2, %r1, 1;
@@ -315,3 +314,8 @@ def test_wrong_arguments_are_refused():
 def test_what_is_not_implemented_raises(instruction):
     with pytest.raises(ptxrun.Unsupported):
         run(instruction)
+
+
+def test_an_unknown_order_is_refused():
+    with pytest.raises(ptxrun.PtxError, match='order "random" is none of minpc, warp-asc'):
+        run("", order="random")

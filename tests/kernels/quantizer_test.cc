@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
 
 #include "kernels/code_tables.h"
 #include "kernels/encode_bins.h"
+#include "kernels/encode_pieces.h"
 
 namespace stepscope::kernels {
 namespace {
@@ -105,6 +107,35 @@ TEST(EncodeBins, EqualTheTableOnTheWholeGridAndBeyondIt) {
       }
     }
   }
+}
+
+std::uint8_t encode_by_pieces(CodeTable table, float x) {
+  const bool is_signed = table == CodeTable::signed_codes;
+  const EncodePieces& pieces = is_signed ? kSignedPieces : kUnsignedPieces;
+  const auto entry = static_cast<int>(std::fma(x + 1.0f, 32767.5f, 0.5f));
+  const bool positive = entry > 32767;
+  const int j = positive ? entry - 32768 : 32767 - entry;
+  const auto piece = static_cast<std::size_t>(
+      std::ranges::count_if(pieces.last_index, [j](std::int16_t last) { return j > last; }));
+  const auto on_line = static_cast<int>(std::fma(
+      pieces.slope[piece], static_cast<float>(is_signed ? j : 32768 + j), pieces.offset[piece]));
+  const int code = std::min<int>(on_line, pieces.last_code[piece]) + (j > pieces.last_before_top);
+  if (!is_signed) return static_cast<std::uint8_t>(code);
+  return static_cast<std::uint8_t>(positive ? 127 + code : std::max(127 - code, 0));
+}
+
+TEST(EncodePieces, EqualTheTableOnTheWholeGrid) {
+  for (const CodeTable table : kTables) {
+    // Unsigned codes are of squares, which are not negative.
+    for (std::int32_t k = table == CodeTable::signed_codes ? -(1 << 24) : 0; k <= 1 << 24; ++k) {
+      const float x = static_cast<float>(k) * 0x1p-24f;
+      ASSERT_EQ(encode_by_pieces(table, x), encode(table, x)) << x;
+    }
+    // The reciprocal of the absmax is rounded, so it may scale the largest to a little more.
+    EXPECT_EQ(encode_by_pieces(table, 1.0000002f), encode(table, 1.0000002f));
+  }
+  EXPECT_EQ(encode_by_pieces(CodeTable::signed_codes, -1.0000002f),
+            encode(CodeTable::signed_codes, -1.0000002f));
 }
 
 }  // namespace

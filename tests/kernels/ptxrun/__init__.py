@@ -25,8 +25,8 @@ silently.
 """
 
 from ptxrun.errors import PtxError, Unsupported
-from ptxrun.launch import Launch
+from ptxrun.launch import ORDERS, Launch
 from ptxrun.memory import address
 from ptxrun.module import Module
 
-__all__ = ["Launch", "Module", "PtxError", "Unsupported", "address"]
+__all__ = ["ORDERS", "Launch", "Module", "PtxError", "Unsupported", "address"]

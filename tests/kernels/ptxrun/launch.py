@@ -13,6 +13,7 @@ RUNNING, AT_BARRIER, AT_WARP_INSTRUCTION, FINISHED = range(4)
 WARP_INSTRUCTIONS = {"shfl", "vote", "redux", "match"}
 BARRIERS = {"bar", "barrier"}
 JUMPS = {"bra", "brx", "ret", "exit"}
+ORDERS = ("minpc", "warp-asc", "warp-desc", "lane-desc")
 ONE = np.uint32(1)
 
 
@@ -48,6 +49,8 @@ class Launch:
         self.threads = int(np.prod(self.block))
         self.notes: dict[str, str] = {}
         self.steps = self.instructions = 0
+        if order not in ORDERS:
+            raise PtxError(f'order "{order}" is none of {", ".join(ORDERS)}')
         if not 1 <= self.threads <= 1024:
             raise PtxError(f"{self.threads} threads a block")
         self.memory = Memory(self.report)
