@@ -15,6 +15,7 @@ namespace stepscope {
 namespace {
 
 constexpr int kClosed = -1;
+constexpr int kMostLinks = 40;  // as Linux follows
 
 [[noreturn]] void fail(const std::string& what, const std::string& file) {
   const int code = errno;
@@ -36,10 +37,31 @@ void give_name(const std::string& partial, const std::string& path) {
 
 }  // namespace
 
-DurableFile::DurableFile(std::string path)
-    : path_(std::move(path)),
-      partial_(path_ + ".partial"),
-      descriptor_(::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
+std::string replaceable_file(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code failure;
+  const fs::file_status status = fs::status(path, failure);
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    throw Error(fs::is_directory(status) ? "is a directory" : "is no regular file",
+                "name a file to write to", {.file = path});
+  }
+  // Link by link: the last may name a file that is not there yet.
+  fs::path file = path;
+  for (int links = 0; fs::is_symlink(file, failure); ++links) {
+    if (links == kMostLinks) {
+      throw Error("its symbolic links lead nowhere", "name another file", {.file = path});
+    }
+    file = file.parent_path() / fs::read_symlink(file, failure);
+    if (failure) break;
+  }
+  return file.string();
+}
+
+DurableFile::DurableFile(const std::string& path)
+    : path_(replaceable_file(path)), partial_(path_ + ".partial"), descriptor_(kClosed) {
+  // Made anew, so that neither a link nor a pipe of that name is written to.
+  ::unlink(partial_.c_str());
+  descriptor_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (descriptor_ == kClosed) fail("cannot be created", partial_);
 }
 

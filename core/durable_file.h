@@ -8,7 +8,8 @@
 ///     file.commit();
 ///
 /// Caveats: until commit() the bytes are in "<path>.partial", which a killed process leaves behind
-/// and the destructor removes. A file that has the name is replaced.
+/// and the destructor removes. A file that has the name is replaced; symbolic links are followed.
+/// What is no regular file is refused: to give its name away would take /dev/null from the machine.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +21,7 @@ namespace stepscope {
 class DurableFile {
  public:
   /// Throws Error naming the file where it cannot be created.
-  explicit DurableFile(std::string path);
+  explicit DurableFile(const std::string& path);
   DurableFile(const DurableFile&) = delete;
   DurableFile& operator=(const DurableFile&) = delete;
   ~DurableFile();
@@ -41,8 +42,13 @@ class DurableFile {
   std::int64_t size_ = 0;
 };
 
-/// For files that another library writes: forces the finished file `partial` to the disk, gives it
-/// the name `path`, and forces the folder to the disk. Throws Error naming the file.
+/// The file that `path` names, symbolic links followed. Throws Error naming it where something is
+/// there that is no regular file.
+std::string replaceable_file(const std::string& path);
+
+/// For files that another library writes, both of the same folder: forces the finished file
+/// `partial` to the disk, gives it the name `path`, and forces the folder to the disk. Throws Error
+/// naming the file.
 void commit_file(const std::string& partial, const std::string& path);
 
 /// Forces the entries of a folder to the disk. Throws Error naming it.
