@@ -1,9 +1,12 @@
 #include "tracer/expected_plan.h"
 
 #include <array>
-#include <fstream>
+#include <cstddef>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <string>
 
+#include "core/durable_file.h"
 #include "core/error.h"
 #include "core/input_file.h"
 #include "core/printable.h"
@@ -119,10 +122,11 @@ void write_plan_file(const ExpectedPlan& plan, const std::filesystem::path& path
     }
     json["ranks"].push_back({{"rank", number}, {"tensors", std::move(tensors)}});
   }
-  std::ofstream out(path);
-  out << json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
-  out.close();
-  if (!out) throw Error("the plan cannot be written", "choose another place", {.file = path});
+  const std::string text =
+      json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
+  DurableFile out(path.string());
+  out.write(std::as_bytes(std::span(text)));
+  out.commit();
 }
 
 ExpectedPlan read_plan_file(const std::filesystem::path& path) {

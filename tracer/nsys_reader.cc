@@ -34,6 +34,7 @@ class Reader {
  public:
   Reader(SqliteFile& file, Trace& trace) : file_(file), trace_(trace) {
     report_.format = "nsys";
+    refuse_lost_own_tables();
     read_strings();
     read_own_processes();
     read_wall_clock();
@@ -349,6 +350,19 @@ class Reader {
     }
     if (open > 0) report_.notes.push_back(std::to_string(open) + " annotations without an end");
     additions.finish();
+  }
+
+  /// Throws Error where the file has some of our own tables and not all: read without the others,
+  /// it would be a trace of steps that did nothing.
+  void refuse_lost_own_tables() const {
+    const auto lost = [&](std::string_view name) { return file_.find_table(name) == nullptr; };
+    const auto first = std::find_if(kOwnTableNames.begin(), kOwnTableNames.end(), lost);
+    if (first == kOwnTableNames.end() ||
+        std::all_of(kOwnTableNames.begin(), kOwnTableNames.end(), lost)) {
+      return;
+    }
+    throw Error("is a trace of stepscope and lacks its table \"" + std::string(*first) + "\"",
+                "copy the file again, or record the trace again", {.file = file_.path()});
   }
 
   /// Throws Error where STEPSCOPE_EVENT says something of a table that the file lacks: all of its

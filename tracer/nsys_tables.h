@@ -29,6 +29,10 @@ inline constexpr std::array<std::string_view, kNsysTables> kNsysTableNames = {
     "CUPTI_ACTIVITY_KIND_MEMSET",  "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
     "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"};
 
+/// Our own files have all of these, others none.
+inline constexpr std::array<std::string_view, 4> kOwnTableNames = {
+    "STEPSCOPE_PROCESS", "STEPSCOPE_HEALTH", "STEPSCOPE_INPUT", "STEPSCOPE_EVENT"};
+
 /// globalTid = process << 24 | tid; globalPid is the same with tid 0.
 inline constexpr int kThreadBits = 24;
 inline constexpr std::uint64_t kThreadMask = (std::uint64_t{1} << kThreadBits) - 1;

@@ -526,7 +526,8 @@ class Writer {
 }  // namespace
 
 void write_nsys(const Trace& trace, const std::filesystem::path& path) {
-  const std::string partial = path.string() + ".partial";
+  const std::string file = replaceable_file(path.string());
+  const std::string partial = file + ".partial";
   try {
     Database database(partial);
     Writer(trace, database).write();
@@ -535,7 +536,7 @@ void write_nsys(const Trace& trace, const std::filesystem::path& path) {
     ::unlink(partial.c_str());
     throw;
   }
-  commit_file(partial, path.string());
+  commit_file(partial, file);
 }
 
 }  // namespace stepscope::tracer

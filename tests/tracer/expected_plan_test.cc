@@ -164,7 +164,9 @@ TEST(ExpectedPlan, SaysInOneShortLineThatItIsNoJson) {
 
 TEST(ExpectedPlan, SaysWhereItCannotBeWritten) {
   const std::string error = error_text([] { write_plan_file({}, "/nowhere/plan.json"); });
-  EXPECT_EQ(error, "/nowhere/plan.json: the plan cannot be written; choose another place");
+  EXPECT_EQ(error,
+            "/nowhere/plan.json.partial: cannot be created: No such file or directory; check the "
+            "folder, its permissions and its disk");
 }
 
 }  // namespace

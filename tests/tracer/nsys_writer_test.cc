@@ -8,10 +8,12 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <string_view>
 
 #include "tests/core/error_text.h"
 #include "tests/tracer/same_trace.h"
 #include "tests/tracer/trace_files.h"
+#include "tracer/nsys_tables.h"
 
 namespace stepscope::tracer {
 namespace {
@@ -155,6 +157,20 @@ TEST(NsysWriter, AFileThatHasLostEventsOfItsOwnIsRefusedAndNotReadShort) {
     const std::string text = error_text([&] { trace_of(file.path()); });
     EXPECT_NE(text.find("STEPSCOPE_EVENT"), std::string::npos) << loss << ": " << text;
     EXPECT_NE(text.find("says something of"), std::string::npos) << loss << ": " << text;
+  }
+}
+
+// Without what says which ranges are operators, a step would have none, and keep every contract
+// that forbids something.
+TEST(NsysWriter, AFileThatHasLostATableOfItsOwnIsRefusedByTheTablesName) {
+  const Trace trace = odd_trace();
+  for (const std::string_view name : kOwnTableNames) {
+    const TempFile file("written.sqlite", "");
+    write_nsys(trace, file.path());
+    change_sqlite(file.path(), "DROP TABLE " + std::string(name));
+    EXPECT_EQ(error_text([&] { trace_of(file.path()); }),
+              file.path() + ": is a trace of stepscope and lacks its table \"" + std::string(name) +
+                  "\"; copy the file again, or record the trace again");
   }
 }
 
