@@ -21,16 +21,18 @@ import argparse
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from results.command_line import OneLineParser
 from results.run_folder import RunFolder, RunFolderError, read_run_folder
+from results.scratch_folder import ScratchFolder
 
 ROOT = Path(__file__).resolve().parent.parent
 FINE, COULD_NOT_RUN = 0, 2
@@ -52,7 +54,9 @@ def commits_of(runs: list[RunFolder]) -> list[Commit]:
     for run in sorted(runs, key=lambda run: str(run.manifest.get("created_utc") or "")):
         full = str(run.manifest.get("commit") or "unknown")
         suffix = "-dirty" if run.manifest.get("dirty") else ""
-        found.setdefault(full + suffix, Commit(full[:12] + suffix)).runs.append(run)
+        # It becomes part of a file's name and a cell of the table, whatever the manifest says.
+        name = re.sub(r"[^0-9A-Za-z._-]", "_", full[:12]) + suffix
+        found.setdefault(full + suffix, Commit(name)).runs.append(run)
     return list(found.values())
 
 
@@ -90,7 +94,7 @@ def table(commits: list[Commit], comparisons: list[dict[str, Any]]) -> list[str]
 
 def _line(name: str, commit: str, side: dict[str, Any] | None, row: dict[str, Any] | None) -> str:
     named = "".join(c if c.isprintable() else " " for c in name)
-    cells = [named.replace("|", "\\|"), commit]
+    cells = [re.sub(r"([\\`*\[<&|])", r"\\\1", named), commit]
     cells.append(str(side["runs"]) if side else "0")
     cells.append(f"{side['p50_ns'] / 1e6:.3f} ms" if side and side["p50_ns"] is not None else NONE)
     ratio = row and row["ratio"]
@@ -101,8 +105,12 @@ def _line(name: str, commit: str, side: dict[str, Any] | None, row: dict[str, An
     return "| " + " | ".join(cells) + " |"
 
 
+class TooFewCommits(Exception):
+    """str() says what there is and what is needed."""
+
+
 def show(folders: list[Path], threshold: float, out: Path) -> None:
-    """Raises RunFolderError."""
+    """Raises RunFolderError and TooFewCommits."""
     runs = []
     for i, folder in enumerate(folders, 1):
         if sys.stderr.isatty():
@@ -112,9 +120,12 @@ def show(folders: list[Path], threshold: float, out: Path) -> None:
         except RunFolderError as error:
             print(f"history.py: left out: {error}", file=sys.stderr)
     commits = commits_of(runs)
-    if len(commits) < 2:
-        raise RunFolderError(
-            folders[0], f"with the others holds {len(commits)} commit(s); a history needs two"
+    if not commits:
+        raise TooFewCommits("no run folder is whole; give runs of at least two commits")
+    if len(commits) == 1:
+        have = f"{len(runs)} run folder{'' if len(runs) == 1 else 's'}"
+        raise TooFewCommits(
+            f"{have} of one commit, {commits[0].name}; a history needs two: give runs of another"
         )
     comparisons = []
     for i, (before, after) in enumerate(itertools.pairwise(commits), 1):
@@ -123,14 +134,8 @@ def show(folders: list[Path], threshold: float, out: Path) -> None:
     print("\n".join(table(commits, comparisons)))
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str):
-        print(f"history.py: {message}; see --help", file=sys.stderr)
-        sys.exit(COULD_NOT_RUN)
-
-
 def main(arguments: list[str] | None = None) -> int:
-    parser = Parser(
+    parser = OneLineParser(
         "history.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("run_folders", type=Path, nargs="+", metavar="RUN_FOLDER")
@@ -142,9 +147,9 @@ def main(arguments: list[str] | None = None) -> int:
             options.out.mkdir(parents=True, exist_ok=True)
             show(options.run_folders, options.threshold, options.out)
         else:
-            with tempfile.TemporaryDirectory() as folder:
-                show(options.run_folders, options.threshold, Path(folder))
-    except (RunFolderError, OSError) as error:
+            with ScratchFolder() as folder:
+                show(options.run_folders, options.threshold, folder)
+    except (RunFolderError, TooFewCommits, OSError) as error:
         print(f"history.py: {error}", file=sys.stderr)
         return COULD_NOT_RUN
     return FINE

@@ -24,6 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from results.command_line import OneLineParser
 from results.run_folder import RunFolderError, read_run_folder, schema
 from results.run_writer import OWN_KEYS, RunWriter, sync
 
@@ -113,7 +114,7 @@ def exchange(one: Path, other: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("run", type=Path, metavar="RUN")

@@ -34,11 +34,13 @@ Row = dict[str, Any]
 
 
 class RunFolderError(Exception):
-    """What is wrong with a run folder, and what to do, in one line."""
+    """What is wrong with a run folder, and what to do, in one line. What a terminal would act on in
+    the words of a file is shown as a question mark."""
 
     def __init__(self, path: Path, what: str, line: int | None = None) -> None:
         place = f"{path}:{line}" if line else str(path)
-        super().__init__(" ".join(f"{place}: {what}".split()))
+        text = " ".join(f"{place}: {what}".split())
+        super().__init__("".join(c if c.isprintable() else "?" for c in text))
 
 
 @dataclass(frozen=True)
@@ -108,13 +110,16 @@ def _read_text(path: Path) -> str:
         if not path.is_file() and path.exists():
             # A pipe or device would never end.
             raise RunFolderError(path, "is no regular file")
-        return path.read_bytes().decode("utf-8")
+        content = path.read_bytes()
     except OSError as error:
         raise RunFolderError(
             path, f"cannot be read ({error.strerror}); is this a run folder?"
         ) from None
+    try:
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise RunFolderError(path, f"is not UTF-8 at byte {error.start}") from None
+        line = content.count(b"\n", 0, error.start) + 1
+        raise RunFolderError(path, f"is not UTF-8 at byte {error.start}", line) from None
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
@@ -129,6 +134,8 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / "manifest.json"
     try:
         manifest = json.loads(_read_text(path))
+    except json.JSONDecodeError as error:
+        raise RunFolderError(path, f"is not JSON: {error.msg}", error.lineno) from None
     except (ValueError, RecursionError) as error:
         raise RunFolderError(path, f"is not JSON: {error}") from None
     if not isinstance(manifest, dict) or not isinstance(manifest.get("rows", {}), dict):
@@ -157,7 +164,8 @@ def _read_table(folder: Path, name: str, may_be_cut_off: bool = False) -> list[R
         if not text:
             return []
     if not text.endswith("\n"):
-        raise RunFolderError(path, "its last line has no line end, so it was cut off")
+        line = text.count("\n") + 1
+        raise RunFolderError(path, "its last line has no line end, so it was cut off", line)
     rows = _plain_rows(text, table["columns"])
     return _checked_rows(path, text, table["columns"]) if rows is None else rows
 

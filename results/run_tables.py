@@ -16,6 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from results.command_line import OneLineParser
 from results.contract_table import contract_table
 from results.run_folder import RunFolder, RunFolderError, read_run_folder
 from results.stragglers import find_stragglers
@@ -69,7 +70,7 @@ def tables(path: Path) -> list[list[str]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("run", type=Path, metavar="RUN")

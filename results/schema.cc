@@ -31,7 +31,8 @@ Table read_table(const nlohmann::json& tables, const std::string& name) {
     table.columns.push_back({.name = column.at("name").get<std::string>(),
                              .type = column_type(column.at("type").get<std::string>()),
                              .unit = column.at("unit").get<std::string>(),
-                             .description = column.at("description").get<std::string>()});
+                             .description = column.at("description").get<std::string>(),
+                             .values = column.value("values", std::vector<std::string>())});
   }
   return table;
 }

@@ -28,6 +28,7 @@ struct Column {
   ColumnType type = ColumnType::string;
   std::string unit;  ///< "ns", "bytes", ...; empty where there is none
   std::string description;
+  std::vector<std::string> values;  ///< all that it may be, besides empty; empty: anything
 };
 
 struct Table {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "results/comparison/holm.h"
 #include "results/comparison/mann_whitney.h"
 #include "results/comparison/runs_to_settle.h"
@@ -274,6 +275,23 @@ void judge_by_history(Comparison& comparison, const std::vector<MeasuredRun>& hi
   }
 }
 
+/// Says what to do where runs are too few for any verdict on a time.
+void ask_for_runs(Comparison& comparison) {
+  const auto lone = [](const ComparedBenchmark& row) {
+    return row.time_verdict == Verdict::uncertain && !row.time->spread;
+  };
+  if (std::none_of(comparison.benchmarks.begin(), comparison.benchmarks.end(), lone)) return;
+  const std::string least = std::to_string(kLeastRuns);
+  comparison.notes.push_back(
+      comparison.options.paired
+          ? "one pair does not show how much pairs vary: measure at least " + least +
+                " (bench/compare_commits --pairs), after which each row says how many more would "
+                "tell"
+          : "with one run on a side nobody knows how much runs vary: give at least " + least +
+                " runs a side, launched in turn, after which each row says how many more would "
+                "tell, or let bench/compare_commits measure pairs");
+}
+
 /// Verdicts on the times of all rows, whose p-values are corrected for each other.
 void judge_times(Comparison& comparison) {
   std::vector<double> p_values;
@@ -390,6 +408,18 @@ void leave_out_unusable(Comparison& comparison) {
   comparison.fresh = std::move(fresh);
 }
 
+/// Says which runs stand for a larger job that did not run.
+void name_substitutes(Comparison& comparison) {
+  for (const auto* side : {&comparison.base, &comparison.fresh}) {
+    for (const MeasuredRun& run : *side) {
+      if (run.substitute.empty()) continue;
+      comparison.notes.push_back("substitute: " + run.path.string() + " is " +
+                                 printable(run.substitute, 40) +
+                                 ", instead of the larger job that was wanted");
+    }
+  }
+}
+
 /// Sorts the runs of each side by time, and finds out whether the sides alternated.
 void line_up(Comparison& comparison) {
   const auto earlier = [](const MeasuredRun& a, const MeasuredRun& b) {
@@ -496,6 +526,7 @@ Comparison compare(std::vector<MeasuredRun> base, std::vector<MeasuredRun> fresh
   comparison.fresh = std::move(fresh);
   if (options.paired) require_pairs(comparison);
   leave_out_unusable(comparison);
+  name_substitutes(comparison);
   if (!options.paired) line_up(comparison);
   std::vector<std::string> names;
   std::set<std::string> seen;
@@ -518,6 +549,7 @@ Comparison compare(std::vector<MeasuredRun> base, std::vector<MeasuredRun> fresh
   }
   judge_times(comparison);
   judge_by_history(comparison, history);
+  ask_for_runs(comparison);
   for (ComparedBenchmark& row : comparison.benchmarks) {
     if (row.time_verdict && *row.time_verdict < row.verdict) row.verdict = *row.time_verdict;
   }

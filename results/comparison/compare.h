@@ -30,6 +30,9 @@ struct CompareOptions {
 /// more than any two of them in 3 % of the comparisons of test_comparison_calibration.py.
 inline constexpr std::int64_t kLeastHistory = 40;
 
+/// Runs a side, or pairs, below which it is not checked how good the advice on further ones is.
+inline constexpr std::int64_t kLeastRuns = 3;
+
 /// The words of a verdict. Those before `uncertain` are regressions.
 enum class Verdict : std::uint8_t {
   broken,        ///< a trace contract, and it was not

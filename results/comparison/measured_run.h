@@ -43,11 +43,12 @@ struct BenchmarkRun {
 
 struct MeasuredRun {
   std::filesystem::path path;
-  std::string commit;    ///< of the build, "-dirty" behind it where it was; empty: not said
-  std::string library;   ///< "bitsandbytes 0.50.2 (0123abcd)" where one was measured; else empty
-  std::string pair;      ///< name of the pair of turns it is one side of; empty: not said
-  std::string started;   ///< when, as text that sorts by time; empty: not said
-  std::string unusable;  ///< why nothing of it may be compared; empty where it may
+  std::string commit;      ///< of the build, "-dirty" behind it where it was; empty: not said
+  std::string library;     ///< "bitsandbytes 0.50.2 (0123abcd)" where one was measured; else empty
+  std::string pair;        ///< name of the pair of turns it is one side of; empty: not said
+  std::string started;     ///< when, as text that sorts by time; empty: not said
+  std::string substitute;  ///< what it is instead of a larger job; empty where it is none
+  std::string unusable;    ///< why nothing of it may be compared; empty where it may
   std::vector<BenchmarkRun> benchmarks;  ///< in file order, each name once
 };
 

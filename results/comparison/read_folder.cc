@@ -28,10 +28,13 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Columns of results.csv that must agree before figures may be compared.
-constexpr std::array<std::string_view, 14> kConditionColumns = {
-    "schema_version", "device",   "model",      "global_numel",     "topology",
-    "wrapping",       "replicas", "dtype",      "optimizer",        "state_policy",
-    "world_size",     "threads",  "build_type", "percentile_method"};
+constexpr std::array<std::string_view, 15> kConditionColumns = {
+    "schema_version", "device",   "model",      "global_numel",      "topology",
+    "wrapping",       "replicas", "dtype",      "optimizer",         "state_policy",
+    "world_size",     "threads",  "build_type", "percentile_method", "substitute"};
+
+/// The condition `substitute` of a run that is none.
+constexpr const char* kNoSubstitute = "none";
 
 /// Keys of the manifest that must.
 constexpr std::array<const char*, 3> kConditionKeys = {"cpu_model", "cpus_usable",
@@ -131,8 +134,7 @@ std::string pair_of(const nlohmann::json& manifest) {
 std::string unusable(const fs::path& folder, const nlohmann::json& manifest) {
   const std::string status = text_of(manifest, "status");
   if (status == "not-run") return "was not run" + what_stopped_it(manifest);
-  const fs::path whole = fs::weakly_canonical(fs::absolute(folder));
-  const fs::path name = whole.has_filename() ? whole.filename() : whole.parent_path().filename();
+  const fs::path name = fs::weakly_canonical(fs::absolute(folder)).filename();
   if (status == "complete" && !name.string().ends_with(".incomplete")) return {};
   const std::string known = what_stopped_it(manifest);
   return "is not complete (status " + (status.empty() ? "none" : status) + ")" +
@@ -192,6 +194,11 @@ class ResultRows {
   /// The figures over all repetitions. To be called after the last row.
   void finish() {
     for (BenchmarkRun& benchmark : run_.benchmarks) {
+      // Said of every run, so that one from before there was such a column is no substitute either.
+      std::string& substitute = benchmark.conditions["substitute"];
+      if (substitute.empty())
+        substitute = run_.substitute.empty() ? kNoSubstitute : run_.substitute;
+      if (substitute != kNoSubstitute) run_.substitute = substitute;
       benchmark.p50_ns = quantile(values_of(medians_, benchmark.benchmark), 0.5);
       benchmark.p90_ns = quantile(values_of(tails_, benchmark.benchmark), 0.5);
     }
@@ -316,6 +323,7 @@ MeasuredRun read_samples_file(const fs::path& path) {
   while (stream.next()) {
     require_fields(stream, header.size());
     const std::string_view name = stream.fields()[benchmark_column];
+    if (name.empty()) fail(path, "the row names no benchmark", "give one", stream.line());
     auto found = samples.find(name);
     if (found == samples.end()) {
       found = samples.emplace(name, std::vector<std::int64_t>()).first;
@@ -343,6 +351,7 @@ MeasuredRun read_folder(const fs::path& path) {
   if (text_of(manifest, "dirty") == "true") run.commit += "-dirty";
   run.library = library_of(manifest);
   run.pair = pair_of(manifest);
+  run.substitute = text_of(manifest, "substitute");
   run.started = text_of(manifest, "created_utc");
   run.unusable = unusable(path, manifest);
   if (!run.unusable.empty()) return run;

@@ -176,8 +176,15 @@ MeasuredRun read_google_benchmark_csv(const fs::path& path) {
 }
 
 MeasuredRun read_google_benchmark_json(const fs::path& path) {
+  std::optional<std::size_t> entry_read;  // of the list of benchmarks
   const auto refuse = [&](const std::string& what) {
-    throw Error(what, "give a file that --benchmark_out wrote", {.file = path.string()});
+    std::int64_t line = 0;
+    if (entry_read) {
+      const std::vector<std::int64_t> lines = lines_of_entries(path, "benchmarks");
+      if (*entry_read < lines.size()) line = lines[*entry_read];
+    }
+    throw Error(what, "give a file that --benchmark_out wrote",
+                {.file = path.string(), .line = line});
   };
   const nlohmann::json file = read_json_file(path);
   if (!file.is_object() || !file.contains("benchmarks") || !file["benchmarks"].is_array()) {
@@ -190,12 +197,14 @@ MeasuredRun read_google_benchmark_json(const fs::path& path) {
   try {
     for (std::size_t i = 0; i < file["benchmarks"].size(); ++i) {
       const nlohmann::json& entry = file["benchmarks"][i];
+      entry_read = i;
       place = "benchmark " + std::to_string(i + 1) + " of the list";
       const std::string name = entry.at("name").get<std::string>();
       if (name.empty()) refuse(place + " has no name");
       place += ", " + printable(name) + ",";
       GoogleRow row;
       row.name = entry.value("run_name", name);
+      if (row.name.empty()) refuse(place + " has an empty run_name");
       if (entry.value("run_type", "iteration") == "aggregate") {
         row.aggregate = entry.value("aggregate_name", "aggregate");
       }
@@ -220,6 +229,7 @@ MeasuredRun read_google_benchmark_json(const fs::path& path) {
       }
       rows.push_back(std::move(row));
     }
+    entry_read.reset();
     add_rows(run, rows);
     place = "the context";
     const nlohmann::json context = file.value("context", nlohmann::json::object());

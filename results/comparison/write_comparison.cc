@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -61,14 +62,15 @@ std::string both_bytes(const std::optional<std::int64_t>& a, const std::optional
   return (a ? bytes(*a) : kNone) + " → " + (b ? bytes(*b) : kNone);
 }
 
-/// One line, safe inside a Markdown table.
+/// One line, safe inside a Markdown table: nothing of it is markup, so that of BM<int> the <int> is
+/// still to be read in a pull request.
 std::string cell(const std::string& text) {
   // Foreign bytes that are no UTF-8, or on which a terminal would act, are shown as what they are.
   const bool foreign =
       std::any_of(text.begin(), text.end(), [](char c) { return c < 0; }) && !is_printable(text);
   std::string result;
   for (const char c : text) {
-    if (c == '|') result += '\\';
+    if (std::string_view("\\`*[<&|").find(c) != std::string_view::npos) result += '\\';
     const auto byte = static_cast<unsigned char>(c);
     if (foreign && byte >= 0x80) {
       result += fmt::format("\\x{:02x}", byte);
@@ -88,12 +90,20 @@ std::string ratio_text(const std::optional<TimeRatio>& time) {
   return text(time->ratio) + " (" + text(*time->low) + " to " + text(*time->high) + ")";
 }
 
-/// What would settle an uncertain time; empty where nobody knows.
+/// What would settle an uncertain time.
 std::string more_text(const Comparison& comparison, const ComparedBenchmark& row) {
-  if (row.time_verdict != Verdict::uncertain || !row.time->spread) return {};
-  if (!row.runs_more) return ", not even 10,000 more would tell";
-  return fmt::format(", {} {} would tell", *row.runs_more,
-                     comparison.runs_count_on() ? "more" : "a side in turn");
+  if (row.time_verdict != Verdict::uncertain) return {};
+  const bool paired = comparison.options.paired;
+  if (!row.time->spread) {
+    return fmt::format(", needs {} {}", kLeastRuns, paired ? "pairs" : "runs a side");
+  }
+  const bool one = row.runs_more == 1;
+  const std::string units =
+      paired ? (one ? "pair" : "pairs") : (one ? "run a side" : "runs a side");
+  if (!row.runs_more) return fmt::format(", not even 10,000 more {} would tell", units);
+  return comparison.runs_count_on()
+             ? fmt::format(", {} more {} would tell", *row.runs_more, units)
+             : fmt::format(", {} {} in turn would tell", *row.runs_more, units);
 }
 
 std::string verdict_text(const Comparison& comparison, const ComparedBenchmark& row) {

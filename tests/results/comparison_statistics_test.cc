@@ -48,6 +48,7 @@ TEST(Holm, CorrectsEachByTheNumberStillOpen) {
   ASSERT_EQ(corrected.size(), p.size());
   for (std::size_t i = 0; i < p.size(); ++i) EXPECT_NEAR(corrected[i], expected[i], 1e-12);
   EXPECT_TRUE(holm({}).empty());
+  EXPECT_EQ(holm(std::vector<double>{0.9, 0.8}), (std::vector<double>{1, 1}));
 }
 
 TEST(MannWhitney, CountsArrangementsOfSmallSides) {
@@ -84,6 +85,34 @@ TEST(RatioOfRuns, HasNoIntervalWithoutASpread) {
       ratio_of_runs(std::vector<double>{5, 5}, std::vector<double>{5, 5}, LaunchOrder::in_turn);
   EXPECT_EQ(equal.p_value, 1);
   EXPECT_EQ(equal.ratio, 1);
+  const TimeRatio exact =
+      ratio_of_runs(std::vector<double>{5, 5}, std::vector<double>{6, 6}, LaunchOrder::in_turn);
+  EXPECT_EQ(exact.p_value, 0);
+  const TimeRatio other =
+      ratio_of_runs(std::vector<double>{20, 21}, std::vector<double>{10}, LaunchOrder::in_turn);
+  EXPECT_FALSE(other.low || other.high || other.p_value || other.spread);
+  const TimeRatio pair = ratio_of_pairs(std::vector<double>{10}, std::vector<double>{20});
+  EXPECT_FALSE(pair.low || pair.high || pair.p_value || pair.spread);
+}
+
+TEST(RatioOfRuns, WeighsSidesByTheirOwnNumbersOfRuns) {
+  // ln: 0, 2, 4 with a variance of 4; 5, 6 of 0.5: error^2 = 4 / 3 + 0.25.
+  const std::vector<double> base = {1, std::exp(2.0), std::exp(4.0)};
+  const std::vector<double> fresh = {std::exp(5.0), std::exp(6.0)};
+  const TimeRatio ratio = ratio_of_runs(base, fresh, LaunchOrder::in_turn);
+  const double both = 4.0 / 3 + 0.25;
+  const double freedom = both * both / (16.0 / 9 / 2 + 0.0625);
+  EXPECT_NEAR(*ratio.p_value, student_t_two_sided(3.5 / std::sqrt(both), freedom), 1e-12);
+}
+
+TEST(RatioOfPairs, IsStudentsTestOnTheirLogarithms) {
+  // Differences of ln: 1, 2, 6; variance 7, two degrees of freedom.
+  const std::vector<double> base = {1, 1, 1};
+  const std::vector<double> fresh = {std::exp(1.0), std::exp(2.0), std::exp(6.0)};
+  const TimeRatio ratio = ratio_of_pairs(base, fresh);
+  const double error = std::sqrt(7.0 / 3);
+  EXPECT_NEAR(*ratio.p_value, student_t_two_sided(3 / error, 2), 1e-12);
+  EXPECT_NEAR(std::log(*ratio.low), 3 - error * student_t_critical(kAlpha, 2), 1e-9);
 }
 
 TEST(RatioOfRuns, TakesNeighboursAsOneWhereTheSidesWereNotLaunchedInTurn) {
@@ -216,6 +245,9 @@ TEST(RunsToSettle, AreMoreWhereLittleIsKnown) {
   few.freedom = 2;
   EXPECT_GT(*runs_to_settle(few), *runs_to_settle(known));
   EXPECT_GE(*runs_to_settle({.change = 0.0295, .spread = 1e-9}), 1);
+  // The least that can be said: one more, or, where those so far do not count, two.
+  EXPECT_EQ(runs_to_settle({.spread = 1e-9}), 1);
+  EXPECT_EQ(runs_to_settle({.spread = 1e-9, .kept = false}), 2);
   // At the threshold itself, with the spread and the change as good as known, nothing settles.
   const UncertainTime at = {
       .change = std::log1p(0.03), .spread = 0.05, .have = 1000, .freedom = kMany};

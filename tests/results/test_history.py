@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -135,13 +138,72 @@ def test_a_name_cannot_break_the_table(tmp_path: Path) -> None:
     code, text, said = history(*made)
     assert code == 0, said
     assert len(text.splitlines()) == 2 + 2
-    assert "/a\\|b c [31m |" in text
+    assert "/a\\|b c \\[31m |" in text
+
+
+def test_folders_none_of_which_is_whole_have_no_history(tmp_path: Path) -> None:
+    code, text, said = history(tmp_path)
+    assert (code, text) == (2, "")
+    left_out, last = said.splitlines()
+    assert left_out.startswith(f"history.py: left out: {tmp_path}")
+    assert last == "history.py: no run folder is whole; give runs of at least two commits"
 
 
 def test_a_single_commit_has_no_history(runs: list[Path]) -> None:
     code, text, said = history(*runs[:5])
     assert (code, text) == (2, "")
-    assert "holds 1 commit(s); a history needs two" in said and said.count("\n") == 1
+    assert said == (
+        "history.py: 5 run folders of one commit, cccccccccccc-dirty;"
+        " a history needs two: give runs of another\n"
+    )
+    assert history(runs[0])[2].startswith("history.py: 1 run folder of one commit, cccccccccccc")
     code, text, said = history()
     assert (code, text) == (2, "") and said.count("\n") == 1
     assert "results/history.py runs/*" in history("--help")[1]
+
+
+def test_what_a_killed_call_left_in_the_temporary_folder_is_gone_after_the_next(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, slow = tmp_path / "temporary", tmp_path / "bin" / "compare_results"
+    place.mkdir()
+    monkeypatch.setenv("TMPDIR", str(place))
+    slow.parent.mkdir()
+    slow.write_text(
+        f"#!/bin/sh\necho $$ > {place}.new; mv {place}.new {place}.pid; exec sleep 100\n"
+    )
+    slow.chmod(0o755)
+    environment = {**os.environ, "STEPSCOPE_BIN": str(slow.parent)}
+    words = [sys.executable, PROGRAM, *map(str, runs)]
+    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 60
+        while not Path(f"{place}.pid").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.kill()
+        os.kill(int(Path(f"{place}.pid").read_text()), signal.SIGKILL)
+    assert len(list(place.iterdir())) == 2  # the folder and its lock
+    assert history(*runs)[0] == 0
+    assert not list(place.iterdir())
+
+
+def test_what_a_manifest_calls_a_commit_neither_leaves_the_folder_nor_breaks_the_table(
+    tmp_path: Path,
+) -> None:
+    folders = []
+    for day, commit in enumerate(("../../|<b>", "/etc/x\ny", "fine"), 1):
+        told = {"commit": commit, "created_utc": f"2026-12-{day:02}T00:00:00Z"}
+        rows = case_rows("AdamW", model="a<b>|c")
+        folders.append(write_run(tmp_path / "runs" / str(day), *rows, told))
+    out = tmp_path / "kept" / "deep" / "out"
+    code, text, said = history("--out", out, *folders)
+    assert code == 0, said
+    assert sorted(one.name for one in out.iterdir()) == [
+        "001-.._..___b_-_etc_x_y.json",
+        "002-_etc_x_y-fine.json",
+    ]
+    assert [one.name for one in (tmp_path / "kept").iterdir()] == ["deep"]
+    rows = [line for line in text.splitlines() if "AdamW" in line]
+    assert len(rows) == 3
+    assert all(row.replace("\\|", "").count("|") == 7 for row in rows)
+    assert all("a\\<b>\\|c" in row for row in rows)

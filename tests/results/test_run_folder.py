@@ -131,11 +131,11 @@ def test_a_file_that_was_cut_off_is_refused(run: Path) -> None:
     path = run / "samples.csv"
     text = path.read_text(encoding="utf-8")
     path.write_text(text[:-2], encoding="utf-8")
-    assert "samples.csv: its last line has no line end" in error_of(run)
+    assert "samples.csv:101: its last line has no line end" in error_of(run)
     path.write_text(text[: text.rstrip("\n").rindex("\n") + 1], encoding="utf-8")
     assert "holds 99 rows, the manifest says 100" in error_of(run)
     path.write_text("", encoding="utf-8")
-    assert "samples.csv: its last line has no line end" in error_of(run)
+    assert "samples.csv:1: its last line has no line end" in error_of(run)
 
 
 @pytest.mark.parametrize("value", ["1.5", "1,5", "19_260", " 1", "0x1", "1e3", "٣", "9" * 5000])
@@ -177,12 +177,21 @@ def test_other_folders_and_files_are_refused(run: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", '"complete"', '{"rows": 1}', "[" * 100_000])
 def test_a_damaged_manifest_is_refused(run: Path, text: str) -> None:
     (run / "manifest.json").write_text(text, encoding="utf-8")
-    assert "manifest.json: " in error_of(run)
+    assert "/manifest.json:" in error_of(run)
+
+
+def test_a_manifest_is_refused_with_the_line_and_nothing_that_a_terminal_would_act_on(
+    run: Path,
+) -> None:
+    (run / "manifest.json").write_text('{"schema_version": 1,\n"status":\n, 7}')
+    assert error_of(run).endswith("manifest.json:3: is not JSON: Expecting value")
+    (run / "manifest.json").write_text('{"schema_version": "\\u001b[31m\\n2"}')
+    assert "has schema_version ?[31m 2, and" in error_of(run)
 
 
 def test_files_that_are_not_utf8_are_refused(run: Path) -> None:
     (run / "results.csv").write_bytes(b"schema_version\n\xff\n")
-    assert "results.csv: is not UTF-8 at byte 15" in error_of(run)
+    assert "results.csv:2: is not UTF-8 at byte 15" in error_of(run)
 
 
 def test_the_user_documentation_describes_every_column() -> None:
