@@ -3,6 +3,9 @@
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
+#include <chrono>
+#include <exception>
+#include <stdexcept>
 #include <utility>
 
 #include "core/error.h"
@@ -17,6 +20,20 @@ std::string essence(std::string text) {
   if (text.starts_with('[')) text.erase(0, std::min(text.find("] ") + 2, text.size()));
   text = text.substr(0, text.find(". This is typically"));
   return text.substr(0, text.find('\n'));
+}
+
+/// Whether the work has ended within `limit`. Throws what it has failed with.
+bool ends_within(c10d::Work& work, std::chrono::milliseconds limit) {
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    work.wait(limit);
+    return true;
+  } catch (const std::exception&) {
+    // What comes before the limit is a failure of the work; after it, the next call finds out. Not
+    // every Work of c10d says truly whether it is completed: that of a reduce-scatter never does.
+    if (std::chrono::steady_clock::now() - begin < limit) throw;
+    return false;
+  }
 }
 
 c10d::ReduceOp operation(Reduction reduction) {
@@ -43,10 +60,21 @@ void C10dGroup::run(const std::string& name, const std::function<void()>& body) 
   } catch (const std::exception& error) {
     reason = error.what();
   }
-  throw Error(name + " failed, " + store_->missing_peers(members_) + " (" +
-                  backend_->getBackendName() + ": " + essence(reason) + ")",
-              "look at that rank's output; --timeout sets how long a rank waits",
-              {.rank = store_->rendezvous().rank});
+  throw CollectiveError(name + " failed, " + store_->missing_peers(members_) + " (" +
+                            backend_->getBackendName() + ": " + essence(reason) + ")",
+                        "look at that rank's output; --timeout sets how long a rank waits",
+                        {.rank = store_->rendezvous().rank});
+}
+
+void C10dGroup::finish(const c10::intrusive_ptr<c10d::Work>& work) const {
+  bool failed_elsewhere = false;
+  // Until it ends, for better or worse: it uses the caller's memory, and cannot be called off.
+  while (!ends_within(*work, kGlance)) {
+    if (failed_elsewhere || !store_->failure_reported()) continue;
+    failed_elsewhere = true;
+    store_->missing_peers(members_);
+  }
+  if (failed_elsewhere) throw std::runtime_error("another rank has reported a failure");
 }
 
 void C10dGroup::all_gather_into(kernels::DType dtype, const void* mine, std::int64_t numel,
@@ -56,7 +84,7 @@ void C10dGroup::all_gather_into(kernels::DType dtype, const void* mine, std::int
     auto input = view(dtype, mine, numel);
     auto output = view(dtype, all, numel * world_size());
     const RecordedCollective report("c10d::_allgather_base_", {output, input});
-    backend_->_allgather_base(output, input)->wait();
+    finish(backend_->_allgather_base(output, input));
   });
 }
 
@@ -69,7 +97,7 @@ void C10dGroup::reduce_scatter(kernels::DType dtype, Reduction reduction, const 
     c10d::ReduceScatterOptions options;
     options.reduceOp = operation(reduction);
     const RecordedCollective report("c10d::_reduce_scatter_base_", {output, input});
-    backend_->_reduce_scatter_base(output, input, options)->wait();
+    finish(backend_->_reduce_scatter_base(output, input, options));
   });
 }
 
@@ -81,7 +109,7 @@ void C10dGroup::all_reduce(kernels::DType dtype, Reduction reduction, void* data
     c10d::AllreduceOptions options;
     options.reduceOp = operation(reduction);
     const RecordedCollective report("c10d::allreduce_", {tensors[0]});
-    backend_->allreduce(tensors, options)->wait();
+    finish(backend_->allreduce(tensors, options));
   });
 }
 
@@ -93,7 +121,7 @@ void C10dGroup::broadcast(kernels::DType dtype, std::int64_t root, void* data,
     c10d::BroadcastOptions options;
     options.rootRank = root;
     const RecordedCollective report("c10d::broadcast_", {tensors[0]});
-    backend_->broadcast(tensors, options)->wait();
+    finish(backend_->broadcast(tensors, options));
   });
 }
 

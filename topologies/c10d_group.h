@@ -5,7 +5,7 @@
 ///
 /// Usage:
 ///     C10dGroup group(backend, at::kCPU, members, store);
-///     group.run("all-gather", [&] { group.backend().barrier()->wait(); });
+///     group.run("barrier", [&] { group.finish(group.backend().barrier()); });
 ///
 /// Caveats: includes libtorch; for the implementations of Communicator only.
 
@@ -36,9 +36,17 @@ class C10dGroup {
   const std::vector<std::int64_t>& members() const noexcept { return members_; }
   const std::shared_ptr<const RendezvousStore>& store() const noexcept { return store_; }
 
-  /// Runs one collective. What it throws becomes an Error that begins with "<name> failed" and
-  /// names the ranks that do not answer.
+  /// Runs one collective. What it throws becomes a CollectiveError that begins with "<name> failed"
+  /// and names the ranks that do not answer.
   void run(const std::string& name, const std::function<void()>& body) const;
+
+  /// Within run(): waits for a collective that was started. Throws what it fails with.
+  ///
+  /// Only the ranks that wait for the lost one itself notice at once; others would notice last,
+  /// when those have given them up or left. So a waiting rank looks now and then at what the others
+  /// report, takes part in finding out who is missing, and throws also where the collective ended
+  /// well after all.
+  void finish(const c10::intrusive_ptr<c10d::Work>& work) const;
 
   // As in Communicator.
   void all_gather_into(kernels::DType dtype, const void* mine, std::int64_t numel, void* all) const;

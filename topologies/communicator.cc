@@ -56,6 +56,8 @@ std::optional<Error> first_failure(Communicator& communicator, const std::functi
   std::optional<Error> mine;
   try {
     body();
+  } catch (const CollectiveError&) {
+    throw;
   } catch (const Error& error) {
     mine = error.with_rank(communicator.rank());
   } catch (const std::exception& error) {

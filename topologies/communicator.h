@@ -9,10 +9,10 @@
 ///     communicator->all_gather_into(DType::bf16, shard, numel, whole);
 ///     auto shard_group = communicator->split(rank / shards);   // hsdp: ranks of one replica
 ///
-/// Caveats: every rank must make the same calls in the same order. Each call throws Error when a
-/// peer is gone or does not arrive within the timeout; after that neither the communicator nor
-/// those split from it may be used again. Numbers and texts are in host memory; what all_to_all,
-/// all_gather_into, reduce_scatter, all_reduce and broadcast point to is memory of the
+/// Caveats: every rank must make the same calls in the same order. Each call throws CollectiveError
+/// when a peer is gone or does not arrive within the timeout; after that neither the communicator
+/// nor those split from it may be used again. Numbers and texts are in host memory; what
+/// all_to_all, all_gather_into, reduce_scatter, all_reduce and broadcast point to is memory of the
 /// communicator's device: host memory for Gloo, the rank's GPU for NCCL (connect.h).
 
 #include <chrono>
@@ -34,6 +34,12 @@ namespace stepscope::topologies {
 /// What a reduction makes of the ranks' elements, in their own data type. `mean` is c10d's AVG: the
 /// sum, divided once.
 enum class Reduction { sum, mean };
+
+/// A collective failed: the ranks can decide nothing together any more.
+class CollectiveError : public Error {
+ public:
+  using Error::Error;
+};
 
 class Communicator {
  public:
@@ -96,7 +102,8 @@ std::unique_ptr<Communicator> connect_gloo(const Rendezvous& rendezvous, const T
 std::int64_t max_over_ranks(Communicator& communicator, std::int64_t value);
 
 /// Runs `body` on every rank and returns, on every rank, the Error of the lowest rank on which it
-/// threw; nothing when it did on none.
+/// threw; nothing when it did on none. A CollectiveError of `body` is thrown at once, as there is
+/// no asking the others then.
 std::optional<Error> first_failure(Communicator& communicator, const std::function<void()>& body);
 
 /// As first_failure, and throws that Error, so that no rank is left waiting in a later collective.

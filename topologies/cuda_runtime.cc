@@ -17,8 +17,9 @@ constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::
 
 class CudaRuntime final : public DeviceRuntime {
  public:
-  explicit CudaRuntime(std::int64_t local_rank)
-      : info_(kernels::cuda::device_info(static_cast<int>(local_rank))) {
+  /// `ranks_of_device`: that share its memory.
+  CudaRuntime(int ordinal, std::int64_t ranks_of_device)
+      : info_(kernels::cuda::device_info(ordinal)), ranks_of_device_(ranks_of_device) {
     if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
       throw Error(
           std::string("libtorch's CUDA library cannot be loaded: ") + dlerror(),
@@ -56,7 +57,7 @@ class CudaRuntime final : public DeviceRuntime {
     std::size_t free = 0;
     std::size_t total = 0;
     STEPSCOPE_CUDA_CHECK(cudaMemGetInfo(&free, &total), -1);
-    return static_cast<std::int64_t>(free);
+    return static_cast<std::int64_t>(free) / ranks_of_device_;
   }
 
   nlohmann::json description() const override {
@@ -76,12 +77,16 @@ class CudaRuntime final : public DeviceRuntime {
   c10::DeviceIndex index() const { return static_cast<c10::DeviceIndex>(info_.ordinal); }
 
   kernels::cuda::DeviceInfo info_;
+  std::int64_t ranks_of_device_;
 };
 
 }  // namespace
 
-std::unique_ptr<DeviceRuntime> open_cuda(std::int64_t local_rank) {
-  return std::make_unique<CudaRuntime>(local_rank);
+std::unique_ptr<DeviceRuntime> open_cuda(std::int64_t local_rank, std::int64_t sharing_ranks) {
+  if (sharing_ranks == 0) return std::make_unique<CudaRuntime>(static_cast<int>(local_rank), 1);
+  const int devices = kernels::cuda::device_count();
+  return std::make_unique<CudaRuntime>(static_cast<int>(local_rank % devices),
+                                       (sharing_ranks + devices - 1) / devices);
 }
 
 }  // namespace stepscope::topologies

@@ -14,7 +14,9 @@
 
 namespace stepscope::topologies {
 
-/// Makes device `local_rank` the current one. Throws Error where there is none.
-std::unique_ptr<DeviceRuntime> open_cuda(std::int64_t local_rank);
+/// Makes device `local_rank` the current one; where `sharing_ranks` of this host share its devices,
+/// they are given out in turn, and each rank's available_bytes() is its share. Throws Error where
+/// there is no such device.
+std::unique_ptr<DeviceRuntime> open_cuda(std::int64_t local_rank, std::int64_t sharing_ranks);
 
 }  // namespace stepscope::topologies

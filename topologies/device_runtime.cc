@@ -17,11 +17,11 @@ Device parse_device(std::string_view name) {
   throw Error("unknown device \"" + std::string(name) + "\"", "give cpu or cuda");
 }
 
-std::unique_ptr<DeviceRuntime> open_device(Device device,
-                                           [[maybe_unused]] std::int64_t local_rank) {
+std::unique_ptr<DeviceRuntime> open_device(Device device, [[maybe_unused]] std::int64_t local_rank,
+                                           [[maybe_unused]] std::int64_t sharing_ranks) {
   if (device == Device::cpu) return open_cpu();
 #ifdef STEPSCOPE_WITH_CUDA
-  return open_cuda(local_rank);
+  return open_cuda(local_rank, sharing_ranks);
 #else
   throw Error("this build has no CUDA back end",
               "configure with -DSTEPSCOPE_CUDA=ON, or run with --device cpu");

@@ -58,7 +58,10 @@ class DeviceRuntime {
   virtual nlohmann::json description() const = 0;
 };
 
-/// Throws Error when this build or this machine has no such device. `local_rank` chooses the GPU.
-std::unique_ptr<DeviceRuntime> open_device(Device device, std::int64_t local_rank);
+/// Throws Error when this build or this machine has no such device. `local_rank` chooses the GPU;
+/// where that many `sharing_ranks` of this host may share its GPUs, in turn, otherwise each has its
+/// own.
+std::unique_ptr<DeviceRuntime> open_device(Device device, std::int64_t local_rank,
+                                           std::int64_t sharing_ranks = 0);
 
 }  // namespace stepscope::topologies

@@ -70,7 +70,7 @@ class GlooCommunicator final : public Communicator {
   void barrier() override {
     group_.run("barrier", [&] {
       const RecordedCollective report("c10d::barrier", {});
-      group_.backend().barrier()->wait();
+      group_.finish(group_.backend().barrier());
     });
   }
 
@@ -83,7 +83,7 @@ class GlooCommunicator final : public Communicator {
       auto input = at::from_blob(const_cast<std::int64_t*>(mine.data()), {length}, at::kLong);
       auto output = at::from_blob(all.data(), {length * world_size()}, at::kLong);
       const RecordedCollective report("c10d::_allgather_base_", {output, input});
-      group_.backend()._allgather_base(output, input)->wait();
+      group_.finish(group_.backend()._allgather_base(output, input));
     });
     return all;
   }
@@ -115,7 +115,7 @@ class GlooCommunicator final : public Communicator {
       std::vector<std::int64_t> input_counts(send_bytes.begin(), send_bytes.end());
       std::vector<std::int64_t> output_counts(receive_bytes.begin(), receive_bytes.end());
       const RecordedCollective report("c10d::alltoall_base_", {output, input});
-      group_.backend().alltoall_base(output, input, output_counts, input_counts)->wait();
+      group_.finish(group_.backend().alltoall_base(output, input, output_counts, input_counts));
     });
   }
 

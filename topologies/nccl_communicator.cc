@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 /// How often a waiting rank looks whether another one has given up.
-constexpr milliseconds kWatchEvery(500);
+constexpr milliseconds kWatchEvery = kGlance;
 
 /// Short work is awaited without sleeping, as a sleep would be longer than it.
 constexpr int kEagerPolls = 2000;
@@ -171,8 +171,8 @@ class NcclCommunicator final : public Communicator {
   template <typename Enqueue>
   void run(const std::string& name, Enqueue enqueue) {
     if (failed_) {
-      throw Error(name + " is asked of a communicator that has failed", "start the job again",
-                  {.rank = job_rank()});
+      throw CollectiveError(name + " is asked of a communicator that has failed",
+                            "start the job again", {.rank = job_rank()});
     }
     std::optional<NcclUniqueId> id;
     if (comm_ == nullptr) id = agree_on_id();
@@ -197,9 +197,9 @@ class NcclCommunicator final : public Communicator {
     failed_ = true;
     const std::string peers = watch_.missing_peers(members_);
     abort();
-    throw Error(name + " failed, " + peers + " (nccl: " + reason + ")",
-                "look at that rank's output; --timeout sets how long a rank waits",
-                {.rank = job_rank()});
+    throw CollectiveError(name + " failed, " + peers + " (nccl: " + reason + ")",
+                          "look at that rank's output; --timeout sets how long a rank waits",
+                          {.rank = job_rank()});
   }
 
   /// ncclCommAbort may itself wait for a device that hangs; the process ends soon then.

@@ -161,11 +161,52 @@ c10::intrusive_ptr<c10d::Store> open_store(const Rendezvous& rendezvous, const T
 }
 
 std::string arrival_key(std::int64_t rank) { return "arrived/" + std::to_string(rank); }
+/// Set by the first rank that cannot take part: "<its rank> <its world size>".
+constexpr const char* kRefusal = "refusal";
+/// Set by every rank that stops for the refusal, its own or another's.
+std::string heard_key(std::int64_t rank) { return "heard/" + std::to_string(rank); }
 
 using StorePointer = c10::intrusive_ptr<c10d::Store>;
 
+std::vector<std::uint8_t> bytes(const std::string& text) { return {text.begin(), text.end()}; }
+std::string text_of(const std::vector<std::uint8_t>& value) { return {value.begin(), value.end()}; }
+
+/// Waits a moment until every other rank has heard of the refusal.
+void let_others_hear(const Rendezvous& rendezvous, const StorePointer& store) {
+  bounded<bool>(2 * kLastWords, [rendezvous, store] {
+    const auto deadline = Clock::now() + kLastWords;
+    for (std::int64_t peer = 0; peer < rendezvous.world_size; ++peer) {
+      while (peer != rendezvous.rank && !store->check({heard_key(peer)})) {
+        if (Clock::now() >= deadline) return false;
+        std::this_thread::sleep_for(milliseconds(20));
+      }
+    }
+    return true;
+  });
+}
+
+/// Ends this rank for a refusal. One that serves the store stays until the others know, too.
+[[noreturn]] void stop_for_refusal(const Rendezvous& rendezvous, const StorePointer& store,
+                                   const std::string& theirs) {
+  if (rendezvous.rank == 0 && !rendezvous.agent_store) let_others_hear(rendezvous, store);
+  throw Error("WORLD_SIZE is " + std::to_string(rendezvous.world_size) + " here and " + theirs,
+              "start every rank with the same WORLD_SIZE", {.rank = rendezvous.rank});
+}
+
 /// Signs in and finds out whether another process has this rank or another world size.
 void sign_in(const Rendezvous& rendezvous, const StorePointer& store) {
+  const std::string mine = std::to_string(rendezvous.world_size);
+  const auto first = bounded<std::string>(kHandshake, [store, mine] {
+    return text_of(store->compareSet("world_size", {}, bytes(mine)));
+  });
+  if (first != mine) {
+    bounded<bool>(kHandshake, [store, rank = rendezvous.rank, mine] {
+      store->compareSet(kRefusal, {}, bytes(std::to_string(rank) + " " + mine));
+      store->set(heard_key(rank), bytes("1"));
+      return true;
+    });
+    stop_for_refusal(rendezvous, store, first + " on the rank that came first");
+  }
   const auto arrivals = bounded<std::int64_t>(
       kHandshake, [store, rank = rendezvous.rank] { return store->add(arrival_key(rank), 1); });
   if (arrivals != 1) {
@@ -173,16 +214,28 @@ void sign_in(const Rendezvous& rendezvous, const StorePointer& store) {
                 "give every process its own RANK, and every job its own MASTER_PORT",
                 {.rank = rendezvous.rank});
   }
-  const std::string mine = std::to_string(rendezvous.world_size);
-  const auto first = bounded<std::string>(kHandshake, [store, mine] {
-    const std::vector<std::uint8_t> value(mine.begin(), mine.end());
-    const auto found = store->compareSet("world_size", {}, value);
-    return std::string(found.begin(), found.end());
+}
+
+/// Whether `peer` has signed in. Throws where a rank that has not was refused: it will not come.
+bool has_arrived(const Rendezvous& rendezvous, const StorePointer& store, std::int64_t peer) {
+  using Answer = std::pair<bool, std::string>;
+  const auto [arrived, refusal] = bounded<Answer>(kHandshake, [store, peer]() -> Answer {
+    if (store->check({arrival_key(peer)})) return {true, ""};
+    return {false, store->check({kRefusal}) ? text_of(store->get(kRefusal)) : ""};
   });
-  if (first != mine) {
-    throw Error("WORLD_SIZE is " + mine + " here and " + first + " on the rank that came first",
-                "start every rank with the same WORLD_SIZE", {.rank = rendezvous.rank});
-  }
+  if (arrived || refusal.empty()) return arrived;
+  std::istringstream words(refusal);
+  std::int64_t rank = 0;
+  std::int64_t world_size = 0;
+  words >> rank >> world_size;
+  const bool stays_away = bounded<bool>(kHandshake, [store, rank, self = rendezvous.rank] {
+    if (store->check({arrival_key(rank)})) return false;  // it was another process with its number
+    store->set(heard_key(self), bytes("1"));
+    return true;
+  });
+  if (!stays_away) return false;
+  stop_for_refusal(rendezvous, store,
+                   std::to_string(world_size) + " on rank " + std::to_string(rank));
 }
 
 /// Waits until every rank has signed in; the Error names the first one that did not.
@@ -192,8 +245,7 @@ void roll_call(const Rendezvous& rendezvous, const StorePointer& store, const Ti
                sign_in(rendezvous, store);
                const auto deadline = Clock::now() + timeouts.rendezvous;
                for (std::int64_t peer = 0; peer < rendezvous.world_size; ++peer) {
-                 while (!bounded<bool>(
-                     kHandshake, [store, peer] { return store->check({arrival_key(peer)}); })) {
+                 while (!has_arrived(rendezvous, store, peer)) {
                    if (Clock::now() >= deadline) {
                      throw Error("rank " + std::to_string(peer) + " of " +
                                      std::to_string(rendezvous.world_size) +
@@ -211,9 +263,8 @@ void roll_call(const Rendezvous& rendezvous, const StorePointer& store, const Ti
 /// Set by every rank that notices a failure.
 constexpr const char* kFailureOfAny = "failed/any";
 std::string failure_key(std::int64_t rank) { return "failed/" + std::to_string(rank); }
+/// Set by such a rank when it has found out who is missing: their numbers, or none.
 std::string blame_key(std::int64_t rank) { return "blames/" + std::to_string(rank); }
-
-std::vector<std::uint8_t> bytes(const std::string& text) { return {text.begin(), text.end()}; }
 
 /// Waits a moment for `members` to sign that they noticed a failure; those that did not.
 std::set<std::int64_t> unsigned_members(c10d::Store& store,
@@ -227,7 +278,7 @@ std::set<std::int64_t> unsigned_members(c10d::Store& store,
   }
 }
 
-/// The ranks that `members` found missing in groups of theirs.
+/// The ranks that `members` found missing, in groups of theirs.
 std::set<std::int64_t> blamed_by(c10d::Store& store, const std::vector<std::int64_t>& members,
                                  std::int64_t self) {
   const auto deadline = Clock::now() + kLastWords;
@@ -245,6 +296,19 @@ std::set<std::int64_t> blamed_by(c10d::Store& store, const std::vector<std::int6
   return blamed;
 }
 
+/// Waits a moment until every rank that noticed the failure has found out who is missing; false
+/// where one has not.
+bool all_have_found_out(c10d::Store& store, std::int64_t world_size) {
+  const auto deadline = Clock::now() + 2 * kLastWords;
+  for (std::int64_t peer = 0; peer < world_size; ++peer) {
+    while (store.check({failure_key(peer)}) && !store.check({blame_key(peer)})) {
+      if (Clock::now() >= deadline) return false;
+      std::this_thread::sleep_for(milliseconds(50));
+    }
+  }
+  return true;
+}
+
 std::string joined(const std::set<std::int64_t>& ranks) {
   std::string text;
   for (const std::int64_t rank : ranks) text += " " + std::to_string(rank);
@@ -259,29 +323,56 @@ RendezvousStore::RendezvousStore(const Rendezvous& rendezvous, const Timeouts& t
 }
 
 std::string RendezvousStore::missing_peers(std::span<const std::int64_t> members) const {
+  const std::scoped_lock lock(mutex_);
+  if (!found_) found_ = find_missing({members.begin(), members.end()});
+  return *found_;
+}
+
+std::string RendezvousStore::find_missing(const std::vector<std::int64_t>& members) const {
+  std::string found;
   try {
-    return bounded<std::string>(
-        3 * kLastWords, [store = store_, self = rendezvous_.rank,
-                         peers = std::vector<std::int64_t>(members.begin(), members.end())] {
-          store->set(failure_key(self), bytes("1"));
-          store->set(kFailureOfAny, bytes("1"));
-          std::set<std::int64_t> missing = unsigned_members(*store, peers);
-          if (!missing.empty()) {
-            store->set(blame_key(self), bytes(joined(missing)));
-          } else {
-            missing = blamed_by(*store, peers, self);
-          }
-          return missing.empty() ? "all ranks are alive"
-                                 : "no answer from peer rank" + joined(missing);
-        });
+    found = bounded<std::string>(3 * kLastWords, [store = store_, place = rendezvous_, members] {
+      store->set(failure_key(place.rank), bytes("1"));
+      store->set(kFailureOfAny, bytes("1"));
+      std::set<std::int64_t> missing = unsigned_members(*store, members);
+      if (missing.empty()) missing = blamed_by(*store, members, place.rank);
+      store->set(blame_key(place.rank), bytes(joined(missing)));
+      return missing.empty() ? "all ranks are alive" : "no answer from peer rank" + joined(missing);
+    });
   } catch (const std::exception&) {
     // The store itself does not answer: under torchrun it is with the agent, otherwise rank 0.
     return rendezvous_.agent_store ? "the launcher does not answer" : "no answer from peer rank 0";
   }
+  const bool serves_store = rendezvous_.rank == 0 && !rendezvous_.agent_store;
+  if (serves_store) let_others_find_out();
+  return found;
+}
+
+void RendezvousStore::let_others_find_out() const {
+  // The store ends with this process: whoever still asks would take this rank for the lost one.
+  try {
+    bounded<bool>(3 * kLastWords, [store = store_, world_size = rendezvous_.world_size] {
+      return all_have_found_out(*store, world_size);
+    });
+  } catch (const std::exception&) {
+    // Then they will.
+  }
 }
 
 bool RendezvousStore::failure_reported() const {
-  return bounded<bool>(kHandshake, [store = store_] { return store->check({kFailureOfAny}); });
+  const std::scoped_lock lock(mutex_);
+  bool reported = false;
+  if (reported_.valid()) {
+    if (reported_.wait_for(milliseconds(0)) != std::future_status::ready) return false;
+    try {
+      reported = reported_.get();
+    } catch (const std::exception&) {
+      store_is_gone_ = true;  // which is no failure: the rank that served it may have done its work
+    }
+  }
+  if (store_is_gone_) return false;
+  reported_ = aside<bool>([store = store_] { return store->check({kFailureOfAny}); });
+  return reported;
 }
 
 }  // namespace stepscope::topologies

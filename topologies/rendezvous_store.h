@@ -17,11 +17,15 @@
 #include <cstdint>
 #include <functional>
 #include <future>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "topologies/communicator.h"
@@ -29,14 +33,21 @@
 
 namespace stepscope::topologies {
 
-/// Runs `body` on a thread of its own and returns what it returns. libtorch's calls to the store
-/// wait without a timeout when the server is stopped; after `limit` the thread is abandoned with
-/// what it owns, and the process ends soon. Throws std::runtime_error then, or what `body` throws.
+/// Runs `body` on a thread of its own, which nobody has to wait for: libtorch's calls to the store
+/// wait without a timeout when the server is stopped.
 template <typename Result>
-Result bounded(std::chrono::milliseconds limit, std::function<Result()> body) {
+std::future<Result> aside(std::function<Result()> body) {
   std::packaged_task<Result()> task(std::move(body));
   auto result = task.get_future();
   std::thread(std::move(task)).detach();
+  return result;
+}
+
+/// Runs `body` aside and returns what it returns. After `limit` the thread is abandoned with what
+/// it owns, and the process ends soon. Throws std::runtime_error then, or what `body` throws.
+template <typename Result>
+Result bounded(std::chrono::milliseconds limit, std::function<Result()> body) {
+  auto result = aside<Result>(std::move(body));
   if (result.wait_for(limit) != std::future_status::ready) {
     throw std::runtime_error("no answer within " + std::to_string(limit.count()) + " ms");
   }
@@ -59,7 +70,11 @@ auto translated(const Rendezvous& rendezvous, const std::string& doing, const st
 }
 
 /// How long the survivors of a failed collective wait for each other to find out who is missing.
-inline constexpr std::chrono::milliseconds kLastWords = std::chrono::seconds(2);
+inline constexpr std::chrono::milliseconds kLastWords = std::chrono::seconds(3);
+
+/// How often a rank that waits in a collective looks whether another one has noticed a failure.
+/// Twice this and the store's answer are well within kLastWords.
+inline constexpr std::chrono::milliseconds kGlance{250};
 
 class RendezvousStore {
  public:
@@ -72,16 +87,25 @@ class RendezvousStore {
 
   /// For the message of a failed collective among `members` (ranks of the job): every rank that
   /// noticed the failure signs the store, and those that did not sign within a moment are named.
-  /// Where all signed, the failure is another group's, and the ranks that it names are.
+  /// Where all signed, the failure is another group's, and the ranks that it names are. The rank
+  /// that serves the store returns when the others that signed have found out, too. The first call
+  /// of a process decides: later ones repeat its answer at once.
   std::string missing_peers(std::span<const std::int64_t> members) const;
 
-  /// Whether some rank has called missing_peers(). Throws std::exception where the store does not
-  /// answer.
+  /// Whether some rank is known to have called missing_peers(). Never waits for the store: a call
+  /// looks for the answer to what an earlier one asked, and then asks again.
   bool failure_reported() const;
 
  private:
+  std::string find_missing(const std::vector<std::int64_t>& members) const;
+  void let_others_find_out() const;
+
   Rendezvous rendezvous_;
   c10::intrusive_ptr<c10d::Store> store_;
+  mutable std::mutex mutex_;                  ///< guards what follows
+  mutable std::optional<std::string> found_;  ///< by the first missing_peers()
+  mutable std::future<bool> reported_;        ///< what failure_reported() has asked
+  mutable bool store_is_gone_ = false;
 };
 
 }  // namespace stepscope::topologies

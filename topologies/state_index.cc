@@ -15,6 +15,8 @@ using kernels::StateFormat;
 using nlohmann::json;
 
 constexpr const char* kDamaged = "the file is damaged or no saved state; load another one";
+/// More than any run takes, and few enough to count on from.
+constexpr std::int64_t kMaxStep = std::int64_t{1} << 53;
 constexpr JsonLimits kLimits{.max_depth = 8, .max_values = 100'000'000};
 constexpr std::array<const char*, kStateArrays> kArrayNames = {"moment1", "moment2", "absmax1",
                                                                "absmax2"};
@@ -85,8 +87,7 @@ std::vector<Range> parse_ranges(const json& entry, std::int64_t numel, const Mod
     }
     const auto index = static_cast<std::size_t>(parameter);
     const std::int64_t size = topologies::numel(model.parameters[index]);
-    if (count < 1 || offset > size || count > size - offset || position < free ||
-        position > numel || count > numel - position) {
+    if (count < 1 || count > size - offset || position < free || count > numel - position) {
       damaged("a range of it lies outside its parameter or its entry", file);
     }
     free = position + count;
@@ -163,10 +164,19 @@ std::array<std::int64_t, kStateArrays> state_array_bytes(StateFormat format, std
   return {numel, two ? numel : 0, absmax, two ? absmax : 0};
 }
 
-void Places::add(std::size_t entry, const std::vector<Range>& ranges) {
+bool Places::add(std::size_t entry, const std::vector<Range>& ranges) {
   for (const Range& range : ranges) {
+    // Those that are there are apart: whatever overlaps holds the last element or begins before it.
+    const auto after = places_.upper_bound({range.parameter, range.offset + range.numel - 1});
+    if (after != places_.begin()) {
+      const Range& before = std::prev(after)->second.range;
+      if (before.parameter == range.parameter && before.offset + before.numel > range.offset) {
+        return false;
+      }
+    }
     places_[{range.parameter, range.offset}] = {.entry = entry, .range = range};
   }
+  return true;
 }
 
 std::optional<Place> Places::find(std::size_t parameter, std::int64_t offset) const {
@@ -231,6 +241,7 @@ StateIndex StateIndex::parse(std::string_view text, const std::string& file, std
                      .step = number_of(entry, "step", file),
                      .ranges = {},
                      .arrays = {}};
+    if (piece.step > kMaxStep) damaged("a step count of it is too large", file);
     piece.ranges = parse_ranges(entry, piece.numel, model, file);
     const auto bytes = state_array_bytes(piece.format, piece.numel, config.optimizer);
     for (std::size_t i = 0; i < kStateArrays; ++i) {

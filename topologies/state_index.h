@@ -77,7 +77,8 @@ struct Place {
 /// Finds elements in a list of entries that have `ranges`.
 class Places {
  public:
-  void add(std::size_t entry, const std::vector<Range>& ranges);
+  /// False where an element of `ranges` was there before: it would have two values.
+  bool add(std::size_t entry, const std::vector<Range>& ranges);
   std::optional<Place> find(std::size_t parameter, std::int64_t offset) const;
 
  private:

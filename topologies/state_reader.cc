@@ -63,10 +63,14 @@ StateReader::StateReader(const std::string& folder, const StateManifest& manifes
   if (index_.rank != rank || index_.save != manifest.save || index_.job != manifest.job) {
     throw Error("it belongs to another rank or save", kLoadAnother, {.file = path_});
   }
+  bool apart = true;
   for (std::size_t i = 0; i < index_.tensors.size(); ++i) {
-    tensors_.add(i, index_.tensors[i].ranges);
+    apart = apart && tensors_.add(i, index_.tensors[i].ranges);
   }
-  for (std::size_t i = 0; i < index_.pieces.size(); ++i) pieces_.add(i, index_.pieces[i].ranges);
+  for (std::size_t i = 0; i < index_.pieces.size(); ++i) {
+    apart = apart && pieces_.add(i, index_.pieces[i].ranges);
+  }
+  if (!apart) throw Error("its index has an element twice", kLoadAnother, {.file = path_});
 }
 
 void StateReader::read(const SavedArray& array, std::int64_t first, std::int64_t count,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/topologies/forked_ranks.h"
+#include "tests/topologies/free_port.h"
 
 namespace stepscope::topologies {
 namespace {
@@ -250,6 +251,15 @@ TEST(Communicator, ManyBarriersInARowKeepTheRanksInStep) {
     for (int i = 0; i < 200; ++i) communicator.barrier();
     return max_over_ranks(communicator, 7) == 7;
   }));
+}
+
+TEST(FreePort, IsNeverOneThatTheKernelMayGiveAway) {
+  const PortRange ephemeral = ephemeral_ports();
+  ASSERT_LT(ephemeral.first, ephemeral.last);
+  for (int i = 0; i < 50; ++i) {
+    const int port = free_port();
+    EXPECT_TRUE(port < ephemeral.first || port > ephemeral.last) << port;
+  }
 }
 
 }  // namespace

@@ -8,8 +8,6 @@
 /// Caveats: the calling process must not have used threads of libtorch yet.
 
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,24 +21,11 @@
 #include <stdexcept>
 #include <vector>
 
+#include "tests/topologies/free_port.h"
 #include "topologies/communicator.h"
 #include "topologies/rendezvous.h"
 
 namespace stepscope::topologies {
-
-inline std::uint16_t free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  if (fd < 0 || bind(fd, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
-      getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    throw std::runtime_error("no free port");
-  }
-  close(fd);
-  return ntohs(address.sin_port);
-}
 
 /// A pipe that ends when the last process that holds its end for writing closes it or ends.
 struct EndSignal {

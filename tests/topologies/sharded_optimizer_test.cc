@@ -456,22 +456,23 @@ double largest_difference(const std::map<std::size_t, std::vector<double>>& a,
 
 TEST(LocalUnderFsdp1, WrappingDecidesThePrecisionAndTheUpdateAsInUpstreamIssue2080) {
   Issue2080 issue;
-  const auto apart = issue.updates(StatePolicy::local, false, 2);
-  for (const StateFormat format : issue.formats()) EXPECT_EQ(format, StateFormat::fp32);
-  const auto together = issue.updates(StatePolicy::local, true, 2);
-  for (const StateFormat format : issue.formats()) EXPECT_EQ(format, StateFormat::blockwise_8bit);
-  EXPECT_NEAR(largest_difference(apart, together), 6.1498e-5, 0.00005e-5);
-  EXPECT_EQ(apart.at(4), together.at(4)) << "the control is the same either way";
+  for (const std::int64_t world_size : {1, 2}) {
+    const auto apart = issue.updates(StatePolicy::local, false, world_size);
+    for (const StateFormat format : issue.formats()) EXPECT_EQ(format, StateFormat::fp32);
+    const auto together = issue.updates(StatePolicy::local, true, world_size);
+    for (const StateFormat format : issue.formats()) EXPECT_EQ(format, StateFormat::blockwise_8bit);
+    EXPECT_NEAR(largest_difference(apart, together), 6.1498e-5, 0.00005e-5) << world_size;
+    EXPECT_EQ(apart.at(4), together.at(4)) << "the control is the same either way";
+  }
 }
 
-TEST(LocalUnderFsdp1, OneRankShowsTheSameDifferenceAndFourShowNone) {
+TEST(LocalUnderFsdp1, OnFourRanksBothWrappingsFallBelowTheThresholdAndAgree) {
   Issue2080 issue;
-  EXPECT_NEAR(largest_difference(issue.updates(StatePolicy::local, false, 1),
-                                 issue.updates(StatePolicy::local, true, 1)),
-              6.1498e-5, 0.00005e-5);
-  EXPECT_EQ(largest_difference(issue.updates(StatePolicy::local, false, 4),
-                               issue.updates(StatePolicy::local, true, 4)),
-            0);
+  const auto apart = issue.updates(StatePolicy::local, false, 4);
+  for (const StateFormat format : issue.formats()) EXPECT_EQ(format, StateFormat::fp32);
+  const auto together = issue.updates(StatePolicy::local, true, 4);
+  for (const StateFormat format : issue.formats()) EXPECT_EQ(format, StateFormat::fp32);
+  EXPECT_EQ(largest_difference(apart, together), 0);
 }
 
 TEST(OriginalUnderFsdp1, WrappingDecidesNothing) {

@@ -1,21 +1,24 @@
 // Saved states that are damaged, incomplete, or whose saving was killed.
 
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "core/durable_file.h"
 #include "state_world.h"
 #include "tests/core/error_text.h"
+#include "tests/topologies/free_port.h"
 #include "topologies/sha256.h"
 #include "topologies/state_index.h"
 
@@ -210,16 +213,52 @@ TEST_F(Damages, TheFileOfAnotherSaveUnderTheRightNameIsRefused) {
       1, [&](std::size_t) { write(path, foreign); }, [&] { write(path, good); }, path.string());
 }
 
-TEST_F(Damages, AnIndexThatLiesAboutSizesIsRefusedThoughItsDigestIsRight) {
-  const fs::path path = file_of(folder_.path(), 0);
-  const fs::path manifest_path = fs::path(folder_.path()) / kManifestName;
-  const std::string good = content(path);
-  const std::string good_manifest = content(manifest_path);
-  const std::size_t begin = good.find("{\"format_version\"") == std::string::npos
-                                ? good.find("{\"job\"")
-                                : good.find("{\"format_version\"");
-  ASSERT_NE(begin, std::string::npos);
-  const std::string index = good.substr(begin, good.size() - 8 - begin);
+/// A rank's file taken apart, to be put together with another index that the manifest vouches for.
+class Forger {
+ public:
+  Forger(const std::string& folder, int rank)
+      : rank_(static_cast<std::size_t>(rank)),
+        path_(file_of(folder, rank)),
+        manifest_path_(fs::path(folder) / kManifestName),
+        good_(content(path_)),
+        good_manifest_(content(manifest_path_)) {
+    std::uint64_t length = 0;
+    std::memcpy(&length, good_.data() + good_.size() - sizeof length, sizeof length);
+    begin_ = good_.size() - sizeof length - length;
+  }
+
+  const fs::path& path() const { return path_; }
+  const fs::path& manifest_path() const { return manifest_path_; }
+  std::string index() const { return good_.substr(begin_, good_.size() - 8 - begin_); }
+  const std::string& manifest() const { return good_manifest_; }
+
+  void forge(const std::string& index) const {
+    const auto length = static_cast<std::uint64_t>(index.size());
+    std::string bytes = good_.substr(0, begin_) + index;
+    bytes.append(reinterpret_cast<const char*>(&length), sizeof length);
+    forge_file(bytes, sha256(index));
+  }
+  void forge_file(const std::string& bytes, const std::string& digest) const {
+    write(path_, bytes);
+    StateManifest manifest = StateManifest::parse(good_manifest_, "good");
+    manifest.files[rank_] = {.bytes = static_cast<std::int64_t>(bytes.size()),
+                             .index_digest = digest};
+    write(manifest_path_, manifest.text());
+  }
+  void repair() const {
+    write(path_, good_);
+    write(manifest_path_, good_manifest_);
+  }
+
+ private:
+  std::size_t rank_;
+  fs::path path_, manifest_path_;
+  std::string good_, good_manifest_;
+  std::size_t begin_ = 0;
+};
+
+TEST_F(Damages, AnIndexThatLiesIsRefusedThoughItsDigestIsRight) {
+  const Forger forger(folder_.path(), 0);
   const std::vector<std::pair<std::string, std::string>> lies = {
       {"\"numel\":600", "\"numel\":601"},
       {"\"numel\":600", "\"numel\":9223372036854775807"},
@@ -230,37 +269,187 @@ TEST_F(Damages, AnIndexThatLiesAboutSizesIsRefusedThoughItsDigestIsRight) {
       {"[0,0,600,0]", "[0,1,600,0]"},
       {"[0,0,600,0]", "[0,0,600,9223372036854775807]"},
       {"[0,0,600,0]", "[0,9223372036854775807,600,0]"},
+      {"[0,0,600,0]", "[0,0,9223372036854775807,0]"},
       {"[0,0,600,0]", "[0,0,0,0]"},
       {"[0,0,600,0]", "[0,0,300,0],[0,300,300,299]"},
+      {"[0,0,600,0]", "[0,0,300,0],[0,299,301,299]"},
       {"[0,0,600,0]", "[0,0,600]"},
+      {"[0,0,600,0]", "[0,0,600,0,0]"},
       {"[0,0,600,0]", ""},
       {"\"rank\":0", "\"rank\":1"},
       {"\"format_version\":1", "\"format_version\":2"},
       {"\"format\":\"8-bit\"", "\"format\":\"fp32\""},
+      {"\"format\":\"8-bit\"", "\"format\":\"4-bit\""},
       {"\"step\":5", "\"step\":-5"},
+      {"\"step\":5", "\"step\":9223372036854775807"},
       {"\"param\":[\"", "\"param\":[\"x\",\""},
+      {"\"save\":\"", "\"save\":\"0"},
+      {"\"job\":{", "\"job\":{\"more\":1,"},
   };
   refuse_all(
       lies.size(),
       [&](std::size_t i) {
-        std::string text = index;
+        std::string text = forger.index();
         const auto& [from, to] = lies[i];
         ASSERT_TRUE(has(text, from)) << from;
         text.replace(text.find(from), from.size(), to);
-        const auto length = static_cast<std::uint64_t>(text.size());
-        std::string bytes = good.substr(0, begin) + text;
-        bytes.append(reinterpret_cast<const char*>(&length), sizeof length);
-        write(path, bytes);
-        StateManifest manifest = StateManifest::parse(good_manifest, "good");
-        manifest.files[0] = {.bytes = static_cast<std::int64_t>(bytes.size()),
-                             .index_digest = sha256(text)};
-        write(manifest_path, manifest.text());
+        forger.forge(text);
       },
-      [&] {
-        write(path, good);
-        write(manifest_path, good_manifest);
-      },
-      path.string());
+      [&] { forger.repair(); }, forger.path().string());
+}
+
+TEST_F(Damages, AFileThatIsNoneOfASavedStateIsRefusedThoughTheManifestVouchesForIt) {
+  const Forger forger(folder_.path(), 0);
+  const std::string good = content(forger.path());
+  const std::string index = forger.index();
+  std::string other = good;
+  other[0] ^= 1;
+  std::string long_index = good;
+  long_index.back() = '\x7f';
+  std::string negative_index = good;
+  negative_index.back() = '\xff';
+  const std::vector<std::pair<std::string, std::string>> files = {
+      {"", "no file of a saved state"},
+      {"12345", "no file of a saved state"},
+      {std::string(kStateMagic), "no file of a saved state"},
+      {other, "no file of a saved state"},
+      {long_index, "impossible length"},
+      {negative_index, "impossible length"}};
+  for (const auto& [bytes, reason] : files) {
+    refuse_all(
+        1, [&](std::size_t) { forger.forge_file(bytes, sha256(index)); }, [&] { forger.repair(); },
+        reason);
+  }
+}
+
+/// Every text that `text` becomes when one of its members, however deep, is left out or has
+/// another type.
+std::vector<std::string> with_one_member_changed(const std::string& text) {
+  using nlohmann::json;
+  const json root = json::parse(text);
+  std::vector<json::json_pointer> places;
+  const std::function<void(const json&, const json::json_pointer&)> collect =
+      [&](const json& value, const json::json_pointer& place) {
+        for (const auto& [key, member] : value.items()) {
+          const json::json_pointer inner =
+              value.is_array() ? place / static_cast<std::size_t>(std::stoul(key)) : place / key;
+          places.push_back(inner);
+          if (member.is_structured()) collect(member, inner);
+        }
+      };
+  collect(root, json::json_pointer());
+  std::vector<std::string> changed;
+  for (const auto& place : places) {
+    const json without = root.patch(json::array({{{"op", "remove"}, {"path", place.to_string()}}}));
+    changed.push_back(without.dump());
+    const std::vector<json> others = {nullptr, true, "x", -1, 0.5, json::array(), json::object()};
+    for (const json& other : others) {
+      if (root[place].type() == other.type()) continue;
+      json copy = root;
+      copy[place] = other;
+      changed.push_back(copy.dump());
+    }
+  }
+  return changed;
+}
+
+TEST_F(Damages, AnIndexWithAMemberMissingOrOfAnotherTypeIsRefusedThoughItsDigestIsRight) {
+  const Forger forger(folder_.path(), 0);
+  const auto texts = with_one_member_changed(forger.index());
+  ASSERT_GT(texts.size(), 300U);
+  refuse_all(
+      texts.size(), [&](std::size_t i) { forger.forge(texts[i]); }, [&] { forger.repair(); },
+      forger.path().string());
+}
+
+TEST_F(Damages, AManifestWithAMemberMissingOrOfAnotherTypeIsRefused) {
+  const Forger forger(folder_.path(), 0);
+  const auto texts = with_one_member_changed(forger.manifest());
+  ASSERT_GT(texts.size(), 200U);
+  refuse_all(
+      texts.size(), [&](std::size_t i) { write(forger.manifest_path(), texts[i]); },
+      [&] { forger.repair(); }, folder_.path());
+}
+
+/// A change of an index or a manifest, and what must be said of it.
+struct Lie {
+  std::function<void(nlohmann::json&)> tell;
+  std::string reason;
+};
+
+TEST_F(Damages, EachLieOfAnIndexIsCalledByItsName) {
+  using nlohmann::json;
+  const Forger forger(folder_.path(), 0);
+  const auto range_lie = [](json range, const std::string& reason) {
+    return Lie{[range](json& index) { index["tensors"][0]["ranges"][0] = range; }, reason};
+  };
+  const std::string outside = "lies outside its parameter or its entry";
+  static constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const std::vector<Lie> lies = {
+      range_lie({9, 0, 600, 0}, "names parameter 9"),
+      range_lie({0, 0, 0, 0}, outside),
+      range_lie({0, 1, 600, 0}, outside),
+      range_lie({0, 601, 1, 0}, outside),
+      range_lie({0, kMost, kMost, 0}, outside),
+      range_lie({0, 0, 600, 1}, outside),
+      range_lie({0, 0, 1, kMost}, outside),
+      range_lie({0, 0, 600}, "is not four numbers"),
+      range_lie({{"a", 0}, {"b", 0}, {"c", 600}, {"d", 0}}, "is not four numbers"),
+      {[](json& index) { index["tensors"][0]["ranges"] = 7; }, "is no list"},
+      {[](json& index) { index["tensors"] = json::object(); }, "is no list"},
+      {[](json& index) { index["tensors"][0]["numel"] = kMost; }, "is too large"},
+      {[](json& index) { index["tensors"][0]["numel"] = 1 << 30; }, "its index speaks of more"},
+      {[](json& index) {
+         index["tensors"][1]["numel"] = 6;
+         index["tensors"][1]["ranges"] = json::array({{1, 0, 6, 0}});
+       },
+       "bytes, it holds"},
+      {[](json& index) { index["pieces"][0]["format"] = "4-bit"; }, "\"4-bit\" is unknown"},
+      {[](json& index) { index["pieces"][0]["step"] = kMost; }, "step count of it is too large"},
+      {[](json& index) { index["pieces"] = json::array({7}); }, "it has no "}};
+  for (const Lie& lie : lies) {
+    refuse_all(
+        1,
+        [&](std::size_t) {
+          json index = json::parse(forger.index());
+          lie.tell(index);
+          forger.forge(index.dump());
+        },
+        [&] { forger.repair(); }, lie.reason);
+  }
+}
+
+TEST_F(Damages, EachLieOfAManifestIsCalledByItsName) {
+  using nlohmann::json;
+  const Forger forger(folder_.path(), 0);
+  const auto wrapping_lie = [](json wrapping, const std::string& reason) {
+    return Lie{[wrapping](json& manifest) { manifest["job"]["wrapping"] = wrapping; }, reason};
+  };
+  const std::vector<Lie> lies = {
+      {[](json& manifest) { manifest["save"] = ""; }, "its \"save\" is"},
+      {[](json& manifest) { manifest["save"] = "../x"; }, "its \"save\" is"},
+      {[](json& manifest) { manifest["files"][0] = "x"; }, "is not size and digest"},
+      {[](json& manifest) { manifest["files"][0].erase(1); }, "is not size and digest"},
+      {[](json& manifest) { manifest["files"][0].push_back(1); }, "is not size and digest"},
+      {[](json& manifest) { manifest["files"].push_back({1, "x"}); }, "for another world size"},
+      {[](json& manifest) { manifest["job"]["world_size"] = 1 << 20; }, "for another world size"},
+      {[](json& manifest) { manifest["job"].erase("optimizer"); }, "it has no optimizer"},
+      {[](json& manifest) { manifest["job"] = 7; }, "it has no \"world_size\""},
+      {[](json& manifest) { manifest["job"]["topology"] = "ring"; }, "its layout is not valid"},
+      wrapping_lie({{"policy", "by-mood"}}, "\"by-mood\" is unknown"),
+      wrapping_lie({{"policy", "list"}, {"units", {7}}}, "a unit of its wrapping is no list"),
+      wrapping_lie({{"policy", "list"}, {"units", json::array({json::array({7})})}},
+                   "a name in its wrapping is no string")};
+  for (const Lie& lie : lies) {
+    refuse_all(
+        1,
+        [&](std::size_t) {
+          json manifest = json::parse(forger.manifest());
+          lie.tell(manifest);
+          write(forger.manifest_path(), manifest.dump());
+        },
+        [&] { forger.repair(); }, lie.reason);
+  }
 }
 
 TEST(OneRanksFile, TruncatedMissingOrForeignStopsEveryRankWithThatRanksReason) {
@@ -303,6 +492,28 @@ TEST(OneRanksFile, OfAnotherRankOfEqualShapeIsRefused) {
   write(file_of(folder.path(), 1), content(file_of(folder.path(), 0)));
   const std::string text = load_text(model, replicas, folder.path());
   EXPECT_TRUE(has(text, "another rank")) << text;
+}
+
+TEST(OneRanksFile, ThatHasAnElementTwiceIsRefused) {
+  // 607 elements over two ranks: the second one's last position is padding, and free to claim.
+  const PlanOptions flat{.topology = Topology::fsdp1,
+                         .world_size = 2,
+                         .wrapping = {.policy = WrapPolicy::whole_model}};
+  const TempFolder folder;
+  save(tiny_model(), flat, folder.path());
+  const Forger forger(folder.path(), 1);
+  const std::string tensor = "[1,0,7,296]";
+  ASSERT_TRUE(has(forger.index(), tensor));
+  for (const std::string again : {"[1,6,1,303]", "[1,0,1,303]", "[0,304,1,303]"}) {
+    std::string text = forger.index();
+    text.replace(text.find(tensor), tensor.size(), tensor + "," + again);
+    forger.forge(text);
+    const std::string said = load_text(tiny_model(), flat, folder.path());
+    EXPECT_TRUE(has(said, "its index has an element twice")) << said;
+    EXPECT_TRUE(has(said, "rank 1")) << said;
+  }
+  forger.repair();
+  EXPECT_EQ(load_text(tiny_model(), flat, folder.path()), "no error");
 }
 
 TEST(Folder, WithoutAManifestIsNoSavedState) {
@@ -498,15 +709,7 @@ TEST(Processes, OverGlooAllStopWithTheReasonOfTheRankWhoseFileIsTruncated) {
   const std::string good = content(path);
   for (const bool damaged : {true, false}) {
     write(path, damaged ? good.substr(0, good.size() - 100) : good);
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    ASSERT_GE(fd, 0);
-    ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
-    ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    close(fd);
+    const std::uint16_t port = free_port();
     std::vector<pid_t> children;
     for (int rank = 0; rank < 2; ++rank) {
       const pid_t child = fork();
@@ -516,7 +719,7 @@ TEST(Processes, OverGlooAllStopWithTheReasonOfTheRankWhoseFileIsTruncated) {
           Rendezvous rendezvous;
           rendezvous.world_size = rendezvous.local_world_size = 2;
           rendezvous.master_addr = "127.0.0.1";
-          rendezvous.master_port = ntohs(address.sin_port);
+          rendezvous.master_port = port;
           rendezvous.rank = rendezvous.local_rank = rank;
           Timeouts timeouts;
           timeouts.collective = std::chrono::seconds(10);

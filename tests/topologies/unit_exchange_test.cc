@@ -5,11 +5,8 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "tests/core/error_text.h"
 #include "tests/topologies/thread_world.h"
-#include "topologies/unit_traffic.h"
 
 namespace stepscope::topologies {
 namespace {
@@ -177,98 +174,6 @@ TEST(UnitExchange, OneCollectiveGathersAUnitAndOneReducesIt) {
   EXPECT_EQ(text(records(awkward_model(), layout(Topology::hsdp, 4, 2), modules())),
             "all_gather 4389; reduce_scatter 8778; all_reduce 4389; "
             "all_gather 52; reduce_scatter 104; all_reduce 52; ");
-}
-
-/// Passes everything on, and counts what this rank hands to the collectives of units.
-class CountingCommunicator final : public Communicator {
- public:
-  CountingCommunicator(Communicator& inner, UnitTraffic& moved) : inner_(inner), moved_(moved) {}
-  std::int64_t rank() const override { return inner_.rank(); }
-  std::int64_t world_size() const override { return inner_.world_size(); }
-  void barrier() override { inner_.barrier(); }
-  std::vector<std::int64_t> all_gather(std::span<const std::int64_t> mine) override {
-    return inner_.all_gather(mine);
-  }
-  std::vector<std::string> all_gather_text(const std::string& mine) override {
-    return inner_.all_gather_text(mine);
-  }
-  void all_to_all(std::span<const std::byte> send, std::span<const std::int64_t> send_bytes,
-                  std::span<std::byte> receive,
-                  std::span<const std::int64_t> receive_bytes) override {
-    inner_.all_to_all(send, send_bytes, receive, receive_bytes);
-  }
-  void all_gather_into(kernels::DType dtype, const void* mine, std::int64_t numel,
-                       void* all) override {
-    count(moved_.all_gather, dtype, numel);
-    inner_.all_gather_into(dtype, mine, numel, all);
-  }
-  void reduce_scatter(kernels::DType dtype, Reduction reduction, const void* all,
-                      std::int64_t numel, void* mine) override {
-    count(moved_.reduce_scatter, dtype, numel * world_size());
-    inner_.reduce_scatter(dtype, reduction, all, numel, mine);
-  }
-  void all_reduce(kernels::DType dtype, Reduction reduction, void* data,
-                  std::int64_t numel) override {
-    count(moved_.all_reduce, dtype, numel);
-    inner_.all_reduce(dtype, reduction, data, numel);
-  }
-  void broadcast(kernels::DType dtype, std::int64_t root, void* data, std::int64_t numel) override {
-    inner_.broadcast(dtype, root, data, numel);
-  }
-  std::unique_ptr<Communicator> split(std::int64_t group) override {
-    splits_.push_back(inner_.split(group));
-    return std::make_unique<CountingCommunicator>(*splits_.back(), moved_);
-  }
-
- private:
-  void count(CollectiveTraffic& sum, kernels::DType dtype, std::int64_t numel) const {
-    sum.ranks = world_size();
-    ++sum.calls;
-    sum.bytes += numel * kernels::element_bytes(dtype);
-  }
-  Communicator& inner_;
-  UnitTraffic& moved_;
-  std::vector<std::unique_ptr<Communicator>> splits_;
-};
-
-TEST(UnitExchange, EveryRankMovesTheBytesThatWerePlanned) {
-  // Every numbered module is a unit that is gathered twice.
-  Model model = {.name = "numbered", .parameters = awkward_model().parameters};
-  for (Parameter& parameter : model.parameters) {
-    parameter.name = (parameter.name[0] == 'a' ? "0." : "1.") + parameter.name;
-  }
-  model.parameters[1].requires_grad = false;
-  auto plans = layouts();
-  // A flat unit is frozen as a whole or not at all.
-  std::erase_if(plans, [](const PlanOptions& p) { return p.topology == Topology::fsdp1; });
-  for (const PlanOptions& options : plans) {
-    const ShardPlan plan = ShardPlan::make(model, options);
-    const UnitTraffic planned = plan_unit_traffic(model, plan);
-    ThreadWorld(options.world_size).run([&](Communicator& communicator) {
-      UnitTraffic moved;
-      CountingCommunicator counting(communicator, moved);
-      LocalMemory memory(plan, communicator.rank());
-      UnitExchange exchange(model, plan, modules(), kernels::DType::fp32, Device::cpu, counting);
-      for (std::size_t unit = 0; unit < exchange.unit_count(); ++unit) {
-        const auto whole = whole_tensors(model, exchange.parameters(unit));
-        for (int pass = 0; pass < 2 && exchange.sharded(); ++pass) {
-          exchange.gather(unit, memory.views, whole);
-        }
-        exchange.reduce(unit, whole, memory.views);
-      }
-      exchange.finish(memory.views);
-      const auto expect_equal = [&](const CollectiveTraffic& a, const CollectiveTraffic& b) {
-        EXPECT_EQ(a.calls, b.calls) << topology_name(options.topology);
-        EXPECT_EQ(a.bytes, b.bytes) << topology_name(options.topology);
-        if (a.calls > 0) {
-          EXPECT_EQ(a.ranks, b.ranks) << topology_name(options.topology);
-        }
-      };
-      expect_equal(moved.all_gather, planned.all_gather);
-      expect_equal(moved.reduce_scatter, planned.reduce_scatter);
-      expect_equal(moved.all_reduce, planned.all_reduce);
-    });
-  }
 }
 
 TEST(UnitExchange, RanksThatAreAloneMakeNoCollective) {
