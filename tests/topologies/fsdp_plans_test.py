@@ -23,8 +23,9 @@ from tests.topologies.dump import dump, error
 from tests.topologies.spawned_ranks import run_ranks
 
 WORLD_SIZES = [1, 2, 3, 4]
-MESHES = [(2, 1), (1, 2), (2, 2), (3, 1), (1, 4)]  # replicas x shards
-TIMEOUT_S = 80
+# Replicas x shards: every one that has at most four ranks.
+MESHES = [(1, 1), (2, 1), (1, 2), (3, 1), (1, 3), (4, 1), (2, 2), (1, 4)]
+TIMEOUT_S = 240
 
 Shape = tuple[int, ...]
 # Module -> its parameters; "" is the root. Shapes around the size of a block and of 8-bit's

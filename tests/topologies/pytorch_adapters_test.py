@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import itertools
 import math
+import sys
 import warnings
 from collections import Counter
 from typing import Any
@@ -396,6 +397,21 @@ def run_refusals() -> dict[str, list]:
         one = DTensor.from_local(local, mesh, [Shard(0)], run_check=False)
         return [("layer.weight", torch.nn.Parameter(one))]
 
+    module, layout = wrap(Linear(), "fsdp2", None, "whole-model")
+
+    def original(optimizer_class: type, **given: Any) -> None:
+        original_parameters(optimizer_class)(module.named_parameters(), layout=layout, **given)
+
+    def holding(named: list[tuple[str, torch.nn.Parameter]]) -> torch.nn.Module:
+        module = torch.nn.Module()
+        module.register_parameter("weight", named[0][1])
+        return module
+
+    def original_of(module: torch.nn.Module) -> torch.optim.Optimizer:
+        return original_parameters(bnb.optim.AdamW8bit)(
+            module.named_parameters(), layout=fsdp2_layout(module)
+        )
+
     sharded = [Shard(0)]
     optim = bnb.optim
     cases = {
@@ -403,6 +419,9 @@ def run_refusals() -> dict[str, list]:
         "Replicate": lambda: local_shards(optim.AdamW8bit)(parameter([Replicate()])),
         "two dimensions": lambda: local_shards(optim.AdamW8bit)(
             parameter([Replicate(), Shard(0)], mesh_2d)
+        ),
+        "two dimensions, the first sharded": lambda: local_shards(optim.AdamW8bit)(
+            parameter([Shard(0), Replicate()], mesh_2d)
         ),
         "paged": lambda: local_shards(optim.PagedAdamW8bit)(parameter(sharded)),
         "LAMB": lambda: local_shards(optim.LAMB8bit)(parameter(sharded)),
@@ -418,18 +437,55 @@ def run_refusals() -> dict[str, list]:
         "not bitsandbytes": lambda: local_shards(torch.optim.AdamW),
         "builtin not bitsandbytes": lambda: builtin(torch.optim.AdamW),
         "gradient": lambda: misplaced_gradient(mesh),
+        "copied": lambda: stepped(local_shards(Copies)(parameter(sharded))),
+        "no alias": lambda: without_alias(parameter(sharded)),
+        "original, copied": lambda: stepped(
+            original_parameters(Copies)(module.named_parameters(), layout=layout)
+        ),
+        "original, added later": lambda: original_of(holding(parameter(sharded))).add_param_group(
+            {"params": parameter(sharded)}
+        ),
         "original, unknown": lambda: original_parameters(optim.AdamW8bit)(
             parameter(sharded), layout=ShardLayout(None)
         ),
+        "original, Shard(1)": lambda: fsdp2_layout(holding(parameter([Shard(1)]))),
+        "original, Replicate": lambda: fsdp2_layout(holding(parameter([Replicate()]))),
+        "original, non-contiguous": lambda: original_of(holding(transposed())),
+        "original, paged": lambda: original(optim.PagedAdamW8bit),
+        "original, LAMB": lambda: original(optim.LAMB8bit),
+        "original, LARS": lambda: original(optim.LARS8bit, lr=0.1, momentum=0.9),
+        "original, AdEMAMix": lambda: original(optim.AdEMAMix8bit),
+        "original, max_unorm": lambda: original(optim.Adam8bit, args=Settings(max_unorm=1.0)),
     }
     texts = {}
     for what, build in cases.items():
         try:
             build()
             texts[what] = "accepted"
-        except Unsupported as error:
+        except (Unsupported, RuntimeError) as error:
             texts[what] = str(error)
     return texts
+
+
+class Copies(bnb.optim.AdamW8bit):
+    """A library that steps a copy of what it is handed."""
+
+    def update_step(self, group: dict, p: torch.Tensor, gindex: int, pindex: int) -> None:
+        p.data = p.data.clone()
+
+
+def stepped(optimizer: torch.optim.Optimizer) -> None:
+    for parameter in optimizer.param_groups[0]["params"]:
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+
+
+def without_alias(named: list[tuple[str, torch.nn.Parameter]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        # By its full name: the package has the function of that name in the module's place.
+        module = sys.modules["topologies.pytorch.adapters.local_shards"]
+        patch.setattr(module, "_local", lambda one: one.to_local().clone())
+        local_shards(bnb.optim.AdamW8bit)(named)
 
 
 class Settings:
@@ -525,6 +581,7 @@ def test_what_an_adapter_does_not_take_is_refused_by_name_before_any_state_exist
         "Shard(1)": "layer.weight: its placement is (Shard(dim=1),)",
         "Replicate": "layer.weight: its placement is (Replicate(),)",
         "two dimensions": "layer.weight: its placement is (Replicate(), Shard(dim=0))",
+        "two dimensions, the first sharded": "layer.weight: its placement is (Shard(dim=0), Repl",
         "paged": "layer.weight: paged state is not supported",
         "LAMB": "layer.weight: lamb is not AdamW8bit or Lion8bit",
         "LARS": "layer.weight: lars is not AdamW8bit or Lion8bit",
@@ -535,7 +592,19 @@ def test_what_an_adapter_does_not_take_is_refused_by_name_before_any_state_exist
         "not bitsandbytes": "torch.optim.adamw:AdamW: this adapter takes bitsandbytes' optimizers",
         "builtin not bitsandbytes": "torch.optim.adamw:AdamW: this adapter takes",
         "gradient": "layer.weight: its gradient is not sharded as the parameter is",
+        "copied": "layer.weight: the update went to a copy of the shard",
+        "no alias": "layer.weight: its local tensor is not the storage that FSDP holds",
+        "original, copied": "weight: the update went to a copy of the shard",
+        "original, added later": "add_param_group: the layout is fixed",
         "original, unknown": "layer.weight: the layout does not know it",
+        "original, Shard(1)": "weight: its placement is (Shard(dim=1),)",
+        "original, Replicate": "weight: its placement is (Replicate(),)",
+        "original, non-contiguous": "weight: its local tensor is not contiguous",
+        "original, paged": "weight: paged state is not supported",
+        "original, LAMB": "weight: lamb is not AdamW8bit or Lion8bit",
+        "original, LARS": "weight: lars is not AdamW8bit or Lion8bit",
+        "original, AdEMAMix": "weight: ademamix is not AdamW8bit or Lion8bit",
+        "original, max_unorm": "weight: max_unorm is 1.0",
     }
     for rank in ranks:
         assert rank["refusals"].keys() == expected.keys()

@@ -4,6 +4,7 @@ plan of plan_state, trace_check as judge. An adapter that breaks its promise mus
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -23,9 +24,12 @@ from topologies.pytorch.case import CLASSES, Case
 from topologies.pytorch.measure import Settings, make_optimizer, measure
 from topologies.pytorch.programs import binaries
 from topologies.pytorch.ranks import Job
+from topologies.pytorch.shard_layout import Range, ShardLayout
 from topologies.pytorch.sharded_model import Sharding, set_gradients, sharded_model
 from topologies.pytorch.step_contracts import RankContracts, StepRecording, Tracing
 from topologies.pytorch.turns import Turns
+from topologies.pytorch.unsupported import parameter_name
+from topologies.pytorch.view_plan import view_plan
 
 # 8-bit state; FP32 state; nothing on the last rank; rows that two ranks do not share evenly.
 SHAPES = {"large.weight": [67, 129], "small.weight": [17, 64], "small.bias": [1]}
@@ -65,7 +69,24 @@ class HandsOverTheWhole(LocalShards):
         del self.state[whole]
 
 
-PLANTED = {"gathers": Gathers, "steps twice": StepsTwice, "the whole": HandsOverTheWhole}
+class StepsTheOriginals:
+    """Takes the view of an original's part for the whole of it."""
+
+    def update_step(self, group, p, gindex, pindex) -> None:
+        numel = math.prod(SHAPES[parameter_name(self, gindex, pindex)])
+        whole = torch.zeros(numel)
+        whole.grad = torch.zeros(numel)
+        super().init_state(group, whole, gindex, pindex)
+        super().update_step(group, whole, gindex, pindex)
+        del self.state[whole]
+
+
+PLANTED = {
+    "gathers": Gathers,
+    "steps twice": StepsTwice,
+    "the whole": HandsOverTheWhole,
+    "the originals": StepsTheOriginals,
+}
 for _name, _planted in PLANTED.items():
     ADAPTERS[_name] = lambda stock, planted=_planted: type("Planted", (planted, stock), {})
 
@@ -82,12 +103,24 @@ def case(optimizer: str, adapter: str, sharding: Sharding) -> Case:
 
 
 FSDP2, ONE_UNIT = Sharding("fsdp2"), Sharding("fsdp1", "whole-model")
+# The optimizer is handed views of the originals: FSDP1 cuts the unit within large.weight, and the
+# first rank owns nothing of the others.
+VIEWS = Sharding("fsdp1", "whole-model", use_orig_params=True)
 KEPT = {
     "local-shards": case("AdamW8bit", "local-shards", FSDP2),
     "local-shards, Lion8bit": case("Lion8bit", "local-shards", FSDP2),
     "original-parameters": case("AdamW8bit", "original-parameters", FSDP2),
     "original-parameters, fsdp1": case("Lion8bit", "original-parameters", ONE_UNIT),
     "none, fsdp1": case("AdamW8bit", "none", ONE_UNIT),
+    "none, views": case("AdamW8bit", "none", VIEWS),
+    "none, Lion8bit, views of a unit a module": case(
+        "Lion8bit", "none", replace(VIEWS, wrapping="per-module")
+    ),
+    "original-parameters, views": case("AdamW8bit", "original-parameters", VIEWS),
+    "original-parameters, Lion8bit, views of a unit a module": case(
+        "Lion8bit", "original-parameters", replace(VIEWS, wrapping="per-module")
+    ),
+    "torch, views": case("AdamW", "none", VIEWS),
 }
 
 
@@ -106,12 +139,19 @@ def _run(folder: str, model: str) -> dict[str, Any]:
             "wrong": result.is_wrong,
             "ranks": [asdict(rank) for rank in result.contracts],
         }
-    ranks = _contracts_alone(job, case("AdamW8bit", "the whole", FSDP2), tracing)
-    found["the whole"] = {"ranks": [asdict(rank) for rank in ranks]}
+    originals = case("AdamW8bit", "the originals", VIEWS)
+    planted = {
+        "the whole": case("AdamW8bit", "the whole", FSDP2),
+        "the originals": originals,
+        "the originals in place of blocks": replace(originals, given_policy="original"),
+    }
+    for name, one in planted.items():
+        ranks = _contracts_alone(job, one, tracing)
+        found[name] = {"ranks": [asdict(rank) for rank in ranks]}
     # A GPU that one rank of the two cannot record: here there is none.
     place = torch.device("cuda" if job.rank == 1 else "cpu")
     recording = StepRecording(replace(job, device=place), KEPT["local-shards"], "gpu", tracing)
-    recording.record(lambda: pytest.fail("a step that nobody records"))
+    recording.record(lambda: pytest.fail("a step that nobody records"), ShardLayout(None))
     found["no GPU"] = {"ranks": [asdict(rank) for rank in recording.judge({})]}
     return found
 
@@ -123,8 +163,8 @@ def _contracts_alone(job: Job, asked: Case, tracing: Tracing) -> list[RankContra
     optimizer = make_optimizer(model, asked)
     optimizer.step()
     recording = StepRecording(job, asked, "planted", tracing)
-    recording.record(optimizer.step)
-    return recording.judge({name: 0 for name in SHAPES})
+    recording.record(optimizer.step, model.layout)
+    return recording.judge({name: math.prod(shape) for name, shape in SHAPES.items()})
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +214,8 @@ def test_every_contract_is_verified_in_every_step_of_every_rank(judged, name: st
         ("gathers", {"no-all-gather", "no-collectives"}),
         ("steps twice", {"local-n", "no-extra-launches"}),
         ("the whole", {"local-n", "no-all-gather", "no-collectives"}),
+        ("the originals", {"local-n"}),
+        ("the originals in place of blocks", {"local-n"}),
     ],
 )
 def test_an_adapter_that_breaks_its_promise_is_caught_by_the_contracts_it_breaks(
@@ -200,8 +242,11 @@ def test_torchs_adamw_on_dtensors_steps_the_local_sizes_and_the_empty_shard_as_w
     assert not found["wrong"], "without an adapter it is a finding"
 
 
-def test_the_reason_names_the_parameter_whose_whole_was_stepped(judged) -> None:
-    for rank in judged[0]["the whole"]["ranks"]:
+@pytest.mark.parametrize(
+    "planted", ["the whole", "the originals", "the originals in place of blocks"]
+)
+def test_the_reason_names_the_parameter_whose_whole_was_stepped(judged, planted: str) -> None:
+    for rank in judged[0][planted]["ranks"]:
         reasons = [one["reason"] for one in rank["verdicts"] if one["contract"] == "local-n"]
         assert all("n = 8643 is the whole of large.weight" in reason for reason in reasons)
 
@@ -240,3 +285,42 @@ def test_the_traces_are_in_the_run_folder_and_open_with_trace_check(judged) -> N
     )
     assert done.returncode == 0, done.stderr
     assert "rank 1: 2 steps, 2 with operators" in done.stdout
+
+
+# Of an original of 1,000 elements, and what the update must be handed of it: whole blocks in one
+# go, each shared one alone.
+@pytest.mark.parametrize(
+    ("offset", "numel", "sizes"),
+    [
+        (0, 1000, [1000]),
+        (0, 512, [512]),
+        (0, 700, [512, 256]),
+        (256, 744, [744]),
+        (300, 700, [488, 256]),
+        (300, 500, [256, 256, 232]),
+        (300, 100, [256]),
+        (255, 2, [256, 256]),
+        (900, 100, [232]),
+        (0, 999, [768, 232]),
+    ],
+)
+def test_views_are_planned_in_whole_blocks_of_the_original(offset, numel, sizes) -> None:
+    one = Range("w", 1000, offset, numel, 0)
+
+    def planned(policy: str, least: int) -> list[int]:
+        plan = view_plan([[one]], policy, least)
+        return [tensor["n"] for tensor in plan["ranks"][0]["tensors"]]
+
+    assert planned("original", 1000) == sizes
+    assert planned("original", 1001) == [numel], "FP32 state has no blocks"
+    assert planned("local", 0) == [numel]
+
+
+def test_an_exchange_is_declared_where_ranks_share_a_block_and_only_there() -> None:
+    def declared(policy: str, border: int) -> list[str]:
+        ranges = [Range("w", 1000, 0, border, 0), Range("w", 1000, border, 1000 - border, 0)]
+        return view_plan([[one] for one in ranges], policy, 0)["collectives"]
+
+    assert declared("original", 500) == ["all-to-all"]
+    assert declared("original", 512) == []
+    assert declared("local", 500) == []

@@ -9,9 +9,11 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -24,11 +26,14 @@ from results.percentile import percentile
 from results.run_folder import RunFolder, read_run_folder
 from tests.results.synthetic_run import case_rows, write_run
 from tests.topologies import program_ranks
-from topologies.pytorch import memory_guard, optimizer_step, wrapping_difference
+from topologies.pytorch import case as case_module
+from topologies.pytorch import measure, memory_guard, optimizer_step, wrapping_difference
 from topologies.pytorch.case import CLASSES, Case
 from topologies.pytorch.options import parse
+from topologies.pytorch.package_files import require_distribution
 from topologies.pytorch.ranks import CannotRun, Job
 from topologies.pytorch.sharded_model import Sharding
+from topologies.pytorch.versions import package
 
 ROOT = Path(__file__).resolve().parents[2]
 DRIVER = ROOT / "topologies" / "pytorch" / "optimizer_step.py"
@@ -254,11 +259,212 @@ def test_beside_a_run_the_same_cases_are_measured_into_a_folder_next_to_it(
         assert row["saving_vs_fp32_adamw"] == 1 - row["state_bytes"] / 40_000
 
 
+@pytest.fixture
+def native_run(model: str, tmp_path: Path) -> Path:
+    """What rows are measured beside: two policies of AdamW8bit, Lion8bit and AdamW."""
+    columns = {"model": "pieces", "learning_rate": 1e-3, "steps": 5, "state_bytes": 40_000}
+    rows = []
+    for optimizer, policy in (
+        ("AdamW8bit", "global"),
+        ("AdamW8bit", "original"),
+        ("Lion8bit", "global"),
+        ("AdamW", "global"),
+    ):
+        results, samples = case_rows(optimizer, state_policy=policy, **columns)
+        rows += [{**row, "benchmark": f"{row['benchmark']}/{policy}"} for row in results]
+    # What PyTorch FSDP has joined to it: never a base, nor a case.
+    joined, _ = case_rows("AdamW", **columns, subject="torch", adapter="none")
+    rows += [{**row, "state_bytes": 20_000} for row in joined]
+    other, _ = case_rows("Lion8bit", **columns, subject="bitsandbytes", adapter="none")
+    rows += [{**row, "topology": "fsdp1", "state_policy": "local"} for row in other]
+    manifest = {"model": {"given": model}, "min_8bit_size": 4096, "weight_decay": 0.1}
+    return write_run(tmp_path / "run", rows, samples, manifest)
+
+
+def test_another_packages_rows_carry_the_name_of_its_distribution(
+    native_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The class is the installed bitsandbytes': what is looked at is the name.
+    monkeypatch.setattr(case_module, "require_distribution", lambda *_: None)
+    monkeypatch.setattr(measure, "may_crash", lambda *_: False)  # a child would not know of it
+    ended = on_ranks(2, "--beside", str(native_run), "--peer", "bitsandbytes-cpu-fork")
+    assert ended.codes == [0, 0], ended.errors
+    assert ended.errors == ["", ""]
+    assert ended.out[-1] == f"{native_run}.pytorch-bitsandbytes-cpu-fork"
+    found = [row for row in ended.run.results if row["rank"] == 0]
+    assert [row["benchmark"] for row in found] == [
+        f"OptimizerStep/bitsandbytes-cpu-fork/{one}/fp32/pieces"
+        for one in ("AdamW8bit/fsdp2/global", "AdamW8bit/fsdp2/original", "Lion8bit/fsdp2/global")
+    ]
+    for row in found:
+        assert (row["subject"], row["status"]) == ("bitsandbytes-cpu-fork", "ok")
+        assert row["checked"].startswith("bitsandbytes-cpu-fork on ")
+        assert row["contract"] == "ok"
+        assert row["saving_vs_fp32_adamw"] == 1 - row["state_bytes"] / 40_000
+
+
+def test_a_package_that_is_not_there_is_a_skipped_row_and_no_failure(native_run: Path) -> None:
+    reason = "torchao was not installed: no such host"
+    ended = on_ranks(2, "--beside", str(native_run), "--peer", "torchao", "--skip", reason)
+    assert ended.codes == [0, 0], ended.errors
+    assert [row["rank"] for row in ended.run.results] == [0, 1]
+    for row in ended.run.results:
+        # It has no original policy, and looks at the local tensor.
+        assert row["benchmark"].startswith("OptimizerStep/torchao/AdamW8bit/fsdp2/local/")
+        assert (row["status"], row["status_reason"]) == ("skipped", reason)
+        assert (row["p50_ns"], row["contract"]) == (None, "unverified")
+    assert ended.out[0].endswith(f"skipped: {reason}")
+
+
+def installed(folder: Path, package: str, distribution: str) -> Path:
+    (folder / package).mkdir(parents=True)
+    (folder / package / "__init__.py").write_text("")
+    info = folder / f"{distribution.replace('-', '_')}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
+    (info / "RECORD").write_text(f"{package}/__init__.py,sha256=0,0\n{info.name}/RECORD,,\n")
+    return folder
+
+
+def test_which_distribution_a_package_is_of_is_looked_up_where_it_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(
+        CannotRun, match=r"twice-named-fork is not installed: there is no twicenamed"
+    ):
+        require_distribution("twicenamed", "twice-named-fork")
+    monkeypatch.syspath_prepend(installed(tmp_path / "a", "twicenamed", "twice-named"))
+    with pytest.raises(CannotRun, match=r"is of twice-named, not of twice-named-fork; put the"):
+        require_distribution("twicenamed", "twice-named-fork")
+    monkeypatch.syspath_prepend(installed(tmp_path / "b", "twicenamed", "Twice_Named.fork"))
+    require_distribution("twicenamed", "twice-named-fork")
+    assert package("twicenamed")["distribution"] == "Twice_Named.fork"
+    (tmp_path / "c" / "twicenamed").mkdir(parents=True)
+    (tmp_path / "c" / "twicenamed" / "__init__.py").write_text("__version__ = '3'")
+    monkeypatch.syspath_prepend(tmp_path / "c")
+    with pytest.raises(CannotRun, match="is of no installed distribution, not of twice-named-fork"):
+        require_distribution("twicenamed", "twice-named-fork")
+    assert package("twicenamed")["version"] == "3"
+
+
 def test_a_failure_that_is_no_finding_is_exit_code_1(model: str, tmp_path: Path) -> None:
     options = ["--optimizer", "AdamW8bit", "--adapter", "builtin", "--model", model, "--steps", "1"]
     ended = on_ranks(1, *options, "--out", str(tmp_path / "run"))
     assert ended.codes == [1], ended.errors
     assert [row["status"] for row in ended.run.results] == ["failed"]
+
+
+def planted(name: str, **arguments: Any) -> list[str]:
+    words = ["--optimizer-class", f"tests.topologies.failing_optimizers:{name}"]
+    return [*words, "--optimizer-args", json.dumps(arguments)]
+
+
+# Steps 1 and 2 are those that are checked, 3 tells how many can be afforded, 4 to 8 are timed, 9 is
+# that whose memory is measured.
+@pytest.mark.parametrize(
+    ("name", "error", "at_step"),
+    [
+        ("Exits", "SystemExit: 0", 2),
+        ("Raises", "RuntimeError: the planted error", 3),
+        ("Exits", "SystemExit: 0", 6),
+        ("Raises", "RuntimeError: the planted error", 9),
+    ],
+)
+def test_a_step_that_fails_is_a_row_with_the_error_step_and_parameter(
+    model: str, tmp_path: Path, name: str, error: str, at_step: int
+) -> None:
+    options = ["--model", model, "--steps", "5", "--out", str(tmp_path / "run")]
+    ended = on_ranks(2, *options, *planted(name, at_step=at_step, rank=1))
+    assert ended.codes == [0, 0], ended.errors  # without an adapter it is a finding
+    assert ended.errors == ["", ""]
+    for row in ended.run.results:
+        assert (row["status"], row["steps"], row["p50_ns"]) == ("failed", 0, None)
+        assert row["status_reason"] == (
+            f"rank 1: step {at_step}, parameter small.weight: {error}; by then small.weight had"
+            f" step {at_step}; 1 parameter before it had done this step"
+            + ("; 1 more have state of earlier steps" if at_step > 1 else "")
+        )
+    assert ended.run.samples == []
+
+
+STATE = "step 0, state1 DTensor of 1088 float32, state2 DTensor of 1088 float32"
+
+
+@pytest.mark.parametrize(
+    ("name", "world_size", "rank", "dtypes", "how"),
+    [
+        (
+            "LostBySignal",
+            1,
+            -1,
+            ["fp32", "bf16"],
+            'was ended by signal SIGSEGV, last words "the last word"',
+        ),
+        (
+            "LostByExit",
+            2,
+            1,
+            ["fp32"],
+            'ended with exit code 1, last words "Error an illegal memory access was encountered,'
+            " blocking='1'\"",
+        ),
+    ],
+)
+def test_a_step_that_kills_its_process_is_a_row_with_its_last_words_and_others_follow(
+    model: str, tmp_path: Path, name: str, world_size: int, rank: int, dtypes: list[str], how: str
+) -> None:
+    options = ["--model", model, "--steps", "5", "--dtype", ",".join(dtypes), "--adapter", "none"]
+    options += ["--try-first"]
+    options += ["--out", str(tmp_path / "run")]
+    ended = on_ranks(world_size, *options, *planted(name, rank=rank))
+    assert ended.codes == [0] * world_size, ended.errors
+    assert ended.errors == [""] * world_size
+    who = "" if rank < 0 else f"rank {rank}: "
+    for row in ended.run.results:
+        if row["dtype"] == "bf16":
+            assert (row["status"], row["steps"]) == ("ok", 5)
+            continue
+        assert (row["status"], row["steps"]) == ("failed", 0)
+        assert row["status_reason"] == (
+            f"{who}step 1, parameter small.weight: its process {how};"
+            f" by then small.weight had {STATE}; 1 parameter before it had done this step"
+        )
+    assert [row["dtype"] for row in ended.run.results] == [
+        d for d in dtypes for _ in range(world_size)
+    ]
+
+
+def test_a_first_step_that_hangs_is_a_row_too(model: str, tmp_path: Path) -> None:
+    options = ["--model", model, "--steps", "5", "--out", str(tmp_path / "run")]
+    options += ["--step-timeout", "5", "--try-first"]
+    ended = on_ranks(1, *options, *planted("Hangs"))
+    assert ended.codes == [0], ended.errors
+    for row in ended.run.results:
+        reason = row["status_reason"]
+        assert (row["status"], reason) == ("failed", "step 1: it did not end within 5 s")
+
+
+def test_an_optimizer_that_cannot_be_made_is_no_row(model: str, tmp_path: Path) -> None:
+    options = ["--model", model, "--steps", "5", "--out", str(tmp_path / "run")]
+    ended = on_ranks(1, "--try-first", *options, *planted("Raises", no_such_argument=1))
+    assert ended.codes == [2]
+    assert "does not take these arguments" in ended.errors[0]
+    assert ended.errors[0].count("\n") == 1
+
+
+def test_a_step_that_hangs_ends_the_run_and_names_itself(model: str, tmp_path: Path) -> None:
+    options = ["--model", model, "--steps", "5", "--out", str(tmp_path / "run")]
+    options += ["--step-timeout", "2"]
+    begin = time.monotonic()
+    ended = on_ranks(2, *options, *planted("Hangs", at_step=6, rank=1))
+    assert time.monotonic() - begin < 60
+    assert ended.codes == [2, 2]
+    assert ended.errors[1] == (
+        "program: rank 1: step 6 of Hangs has not ended within 2 s;"
+        " give --step-timeout if it needs longer\n"
+    )
+    assert ended.errors[0].count("\n") == 1  # that a rank is lost
+    assert not (tmp_path / "run").exists()
 
 
 def test_what_cannot_run_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
@@ -332,6 +538,9 @@ def test_the_fixture_of_wrapping_prints_what_the_issue_says() -> None:
         (["--turn-dropped", "0"], "--turn-dropped is given without --baton"),
         (["--baton", ""], "--baton is empty"),
         (["--baton", "s", "--beside", "run"], "--baton does not go with --beside"),
+        (["--peer", "torchao"], "--peer is given without --beside"),
+        (["--peer", "bitsandbytes", "--beside", "run"], "invalid choice"),
+        (["--skip", "no network", "--beside", "run"], "--skip is given without --peer"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(arguments: list[str], said: str) -> None:

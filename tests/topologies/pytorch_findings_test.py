@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from topologies.pytorch.case import CLASSES, Case
+from topologies.pytorch.guarded_step import GuardedStep
 from topologies.pytorch.measure import Settings, first_steps, make_optimizer, measure
 from topologies.pytorch.ranks import Job
 from topologies.pytorch.sharded_model import Sharding, local, set_gradients, sharded_model
@@ -53,7 +54,9 @@ def stock_on_dtensors(optimizer: str, shapes: list[tuple[str, int, int]]) -> dic
     before = {name: local(p).clone() for name, p in model.named_parameters()}
     stepper = make_optimizer(model, asked)
     set_gradients(model)
-    failure = first_steps(model, stepper)
+    step = GuardedStep(stepper, model.named_parameters(), limit_s=60)
+    failure = first_steps(step)
+    step.close()
     named = model.named_parameters()
     return {
         "failure": failure,

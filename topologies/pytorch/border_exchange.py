@@ -4,8 +4,8 @@ A shard's border may cut a block. The ranks that share it each step all of it, s
 comes out the same everywhere; what they lack of each other's gradient travels before the step, in
 one collective for all parameters. At most 255 elements a border.
 
-    exchange = BorderExchange(cut_blocks(layout, is_8bit), layout, ...)
-    exchange.run()
+    exchange = BorderExchange(cut_blocks(layout, rank, is_8bit), layout)
+    whole = exchange.run(gradient_of, device)        # one gradient for each of exchange.blocks
 """
 
 from __future__ import annotations

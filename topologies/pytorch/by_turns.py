@@ -12,12 +12,13 @@ and the interval too narrow.
 
 from __future__ import annotations
 
-import gc
 import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+from topologies.pytorch.garbage import without_collections
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,10 @@ def by_turns(
 ) -> tuple[list[int], list[int]]:
     """What `pairs` calls of each return; who begins changes from pair to pair."""
     times: tuple[list[int], list[int]] = ([], [])
-    gc.collect()
-    gc.disable()  # a collection would count for one side alone
-    try:
+    with without_collections():  # one would count for one side alone
         for pair in range(pairs):
             for side in (0, 1) if pair % 2 == 0 else (1, 0):
                 times[side].append((first, second)[side]())
-    finally:
-        gc.enable()
     return times
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from topologies.pytorch.adapters import ADAPTERS
+from topologies.pytorch.package_files import require_distribution
 from topologies.pytorch.ranks import CannotRun, one_line
 from topologies.pytorch.sharded_model import Sharding
 
@@ -18,6 +19,12 @@ CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
     "AdamW8bit": ("bitsandbytes.optim:AdamW8bit", {}),
     "Lion8bit": ("bitsandbytes.optim:Lion8bit", {}),
     "AdamW": ("torch.optim:AdamW", {"fused": True}),
+}
+# Other packages with 8-bit optimizers, by their distributions: the module of the fork has the name
+# bitsandbytes, too. Neither is installed beside the project's own: see cmake/peers.sh.
+PEERS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
+    "torchao": {"AdamW8bit": ("torchao.optim:AdamW8bit", {"block_size": 256})},
+    "bitsandbytes-cpu-fork": {name: CLASSES[name] for name in ("AdamW8bit", "Lion8bit")},
 }
 # The adapter that gives a state policy its meaning with bitsandbytes. A case with another adapter
 # says so in its name, which is therefore no other row's.
@@ -37,10 +44,21 @@ class Case:
     dtype: str
     # Of an optimizer without 8-bit state it means nothing; rows beside native ones take theirs.
     given_policy: str | None = None
+    peer: str | None = None  # one of PEERS, from which the class has to come
+
+    @property
+    def package(self) -> str:
+        """What is imported; two distributions may have the same."""
+        return self.optimizer_class.split(".")[0].split(":")[0]
 
     @property
     def subject(self) -> str:
-        return self.optimizer_class.split(".")[0].split(":")[0]
+        return self.peer or self.package
+
+    @property
+    def shows_findings(self) -> bool:
+        """Whether a failure says something about what is measured, not about the suite."""
+        return self.adapter == "none" or self.peer is not None
 
     @property
     def optimizer(self) -> str:
@@ -57,6 +75,8 @@ class Case:
             return self.given_policy
         if self.adapter == "original-parameters":
             return "original"
+        if self.package == "torchao":
+            return "local"  # it looks at the local tensor, of a DTensor too
         # A DTensor's size is the global one, a flat parameter's the local one.
         return "global" if self.sharding.topology == "fsdp2" else "local"
 
@@ -70,7 +90,7 @@ class Case:
             self.dtype,
             model,
         ]
-        usual = USUAL_ADAPTERS[self.state_policy] if self.subject == "bitsandbytes" else None
+        usual = USUAL_ADAPTERS[self.state_policy] if self.package == "bitsandbytes" else None
         if self.adapter != usual:
             parts.append(f"adapter:{self.adapter}")
         return "/".join(parts)
@@ -86,6 +106,8 @@ class Case:
     def stock_class(self) -> type:
         """The optimizer's class. Raises CannotRun."""
         module_name, _, class_name = self.optimizer_class.partition(":")
+        if self.peer:
+            require_distribution(self.package, self.peer)
         try:
             found = importlib.import_module(module_name)
             for part in class_name.split("."):

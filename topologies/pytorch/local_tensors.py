@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import tempfile
-from pathlib import Path
 
 import torch
 
+from results.scratch_folder import ScratchFolder
 from topologies.pytorch.programs import run_program
 
 
 def local_tensors(model: str, world_size: int) -> list[torch.nn.Parameter]:
     """The shards of rank 0 of a job under fsdp2, gradients included. Raises CannotRun."""
-    with tempfile.TemporaryDirectory() as folder:
-        plan = Path(folder) / "plan.json"
+    with ScratchFolder() as folder:
+        plan = folder / "plan.json"
         ranks = ["--world-size", str(world_size), "--plan-ranks", "0"]
         run_program("plan_state", "--model", model, *ranks, "--plan-out", plan)
         tensors = json.loads(plan.read_text())["ranks"][0]["tensors"]

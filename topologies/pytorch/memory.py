@@ -8,6 +8,8 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from topologies.pytorch.garbage import without_collections
+
 
 def resident_bytes(peak: bool = False) -> int | None:
     """The resident set now, or its largest size since reset_peak_resident."""
@@ -39,7 +41,11 @@ def peak_of_step(step: Callable[[], None], held_bytes: int, device: torch.device
         step()
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device)
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+    # What a collection frees is not the step's, and was handed out before the profiler looked.
+    with (
+        without_collections(),
+        profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded,
+    ):
         step()
     events = recorded.profiler.kineto_results.events()
     changes = sorted(

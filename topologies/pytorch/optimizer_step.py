@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from pathlib import Path
@@ -26,7 +27,7 @@ from results.contract_table import contract_table
 from results.run_writer import RunWriter
 from topologies.pytorch.beside import Beside, beside
 from topologies.pytorch.case import CLASSES, Case, default_adapter
-from topologies.pytorch.measure import CaseResult, Settings, measure
+from topologies.pytorch.measure import CaseResult, Settings, measure, skip
 from topologies.pytorch.memory_guard import require_memory
 from topologies.pytorch.options import parse
 from topologies.pytorch.programs import run_program
@@ -34,12 +35,12 @@ from topologies.pytorch.rank_program import end_rank, run_rank
 from topologies.pytorch.ranks import (
     CannotRun,
     Job,
-    RanksFailed,
     connect,
     from_root,
     gather,
     together,
 )
+from topologies.pytorch.same_ranks import require_same_ranks
 from topologies.pytorch.sharded_model import Sharding
 from topologies.pytorch.step_contracts import Tracing
 from topologies.pytorch.step_rows import table_header, table_row, write_contracts, write_rows
@@ -105,7 +106,8 @@ def run_measurements(
             return None
         out = options.out or ROOT / "runs" / f"{description['run_name']}-pytorch"
         if options.beside:
-            out = options.beside.with_name(options.beside.name + ".pytorch")
+            suffix = f".pytorch-{options.peer}" if options.peer else ".pytorch"
+            out = options.beside.with_name(options.beside.name + suffix)
         manifest = {
             **provenance,
             **versions(),
@@ -126,6 +128,8 @@ def run_measurements(
                 "skipped_tensors": model["skipped"],
             },
         }
+        if options.substitute:
+            manifest["substitute"] = options.substitute
         if turns.options:
             manifest["turns"] = {
                 "pair": turns.pair,
@@ -144,7 +148,13 @@ def run_measurements(
 
     tracing = Tracing(options.trace, given, from_root(job, traces) if options.trace else "")
     settings = Settings(
-        plan.steps if plan else options.steps, options.warmup, options.seconds, threads, tracing
+        plan.steps if plan else options.steps,
+        options.warmup,
+        options.seconds,
+        threads,
+        tracing,
+        options.step_timeout,
+        options.try_first,
     )
     if job.is_root and not plan:
         print(
@@ -156,7 +166,10 @@ def run_measurements(
     fp32_adamw = dict(plan.fp32_adamw) if plan else {}
     results = []
     for case in cases:
-        result = measure(job, model, case, settings, turns)
+        if options.skip:
+            result = skip(job, case, options.skip)
+        else:
+            result = measure(job, model, case, settings, turns)
         key = (case.sharding.topology, case.dtype)
         if case.optimizer_class == CLASSES["AdamW"][0] and case.dtype == "fp32":
             measured = {one["rank"]: one.get("state_bytes") for one in result.ranks}
@@ -168,7 +181,7 @@ def run_measurements(
             if folder is None:
                 return
             build_type = provenance["build_type"]
-            write_rows(folder, result, model, job.device.type, build_type, base)
+            write_rows(folder, result, model, job.device.type, build_type, base, options.substitute)
             print(table_row(result, base), flush=True)
 
         together(record)
@@ -198,8 +211,16 @@ def run(arguments: list[str]) -> int:
             end="",
         )
         return FINE
+    if options.peer:
+        # What its compiler finds noteworthy about this machine is no message of this program.
+        logging.getLogger("torch").setLevel(logging.ERROR)
     job = connect(options.device, options.timeout)
-    plan = from_root(job, lambda: beside(options.beside)) if options.beside else None
+    if options.substitute == "one-gpu" and job.world_size != 1:
+        raise CannotRun(
+            f"--substitute one-gpu is one rank, and this job has {job.world_size};"
+            " start one rank, or leave --substitute out"
+        )
+    plan = from_root(job, lambda: beside(options.beside, options.peer)) if options.beside else None
     cases = plan.cases if plan else cases_of(options)
     if plan and plan.left_out and job.is_root:
         print(
@@ -216,12 +237,12 @@ def run(arguments: list[str]) -> int:
     description = from_root(
         job, lambda: json.loads(run_program("describe_run", "--model", given, *command))
     )
-    if len(set(gather(tuple(arguments)))) > 1:
-        raise RanksFailed("the ranks were given different options")
+    require_same_ranks(arguments)
     turns = Turns(job, options.turns)
     if options.turns:
         turns.meet(measured(options, cases, description["model"], job))
-    require_memory(job, description["model"], cases, sides=2 if turns.taken else 1)
+    if not options.skip:
+        require_memory(job, description["model"], cases, sides=2 if turns.taken else 1)
     # Both sides have looked at the free memory before either takes of it.
     turns.synchronize()
     results = run_measurements(job, options, cases, plan, description, turns)

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from results.command_line import OneLineParser
+from results.run_folder import schema
 from topologies.pytorch.adapters import ADAPTERS
-from topologies.pytorch.case import CLASSES, DTYPES
+from topologies.pytorch.case import CLASSES, DTYPES, PEERS
 from topologies.pytorch.ranks import CannotRun
 from topologies.pytorch.sharded_model import WRAPPINGS
 from topologies.pytorch.turns import TurnOptions
@@ -41,7 +43,7 @@ exit code: 0 measured and checked; 1 a case failed, differs from its reference o
 (with the adapter none that is a finding: 0); 2 could not run"""
 
 
-class Parser(argparse.ArgumentParser):
+class Parser(OneLineParser):
     def error(self, message: str) -> NoReturn:
         raise CannotRun(f"{message} (see --help)")
 
@@ -85,9 +87,22 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         default=3,
         help="steps recorded after the timed ones, to judge the contracts (default 3)",
     )
+    add(
+        "--substitute",
+        choices=substitutes(),
+        help="this job is instead of a larger one that was wanted: one rank alone, or ranks that"
+        " share cores; every row is marked with it",
+    )
     add("--threads", type=whole(1), help="threads a rank (default: cores / ranks of this host)")
     add(
         "--timeout", type=seconds, default=60.0, help="seconds to wait for other ranks (default 60)"
+    )
+    add_step_timeout(parser)
+    add(
+        "--try-first",
+        action="store_true",
+        help="do the first steps in child processes before: a crash is a failed row then (always so"
+        " for --peer, and on cuda for bitsandbytes with the adapters none and builtin)",
     )
     add("--quick", action="store_true", help="the tiny model and few steps: shows that all works")
     add("--out", type=Path, help="run folder (default runs/<utc>-<commit>-pytorch)")
@@ -98,6 +113,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="the cases of this run folder, measured on PyTorch FSDP into RUN.pytorch; prints rows"
         " alone, which go below that run's",
     )
+    add(
+        "--peer",
+        choices=PEERS,
+        help="with --beside: the cases that this package has, which must come first on PYTHONPATH"
+        " (./bench.sh --peers does it all)",
+    )
+    add("--skip", metavar="REASON", help="with --peer: measures nothing; its rows say REASON")
     add(
         "--baton",
         metavar="SOCKET",
@@ -124,6 +146,15 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
+def add_step_timeout(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--step-timeout",
+        type=seconds,
+        default=600.0,
+        help="seconds after which a step that has not ended ends its rank (default 600)",
+    )
+
+
 def _require_consistent(options: argparse.Namespace) -> None:
     def refuse(given: Any, text: str) -> None:
         if given:
@@ -141,7 +172,8 @@ def _require_consistent(options: argparse.Namespace) -> None:
             refuse(getattr(options, name) is not None, f"{option} is given without --baton")
     else:
         refuse(options.beside, "--baton does not go with --beside; give the cases themselves")
-        refuse(not options.baton, "--baton is empty; give the path of a socket")
+    refuse(options.peer and not options.beside, "--peer is given without --beside")
+    refuse(options.skip is not None and not options.peer, "--skip is given without --peer")
     if options.beside:
         for name in ("model", "optimizer", "optimizer_class", "adapter", "out"):
             given = getattr(options, name)
@@ -158,6 +190,12 @@ def _turns(options: argparse.Namespace) -> TurnOptions | None:
         dropped=2 if options.turn_dropped is None else options.turn_dropped,
         timeout_s=300.0 if options.baton_timeout is None else options.baton_timeout,
     )
+
+
+def substitutes() -> list[str]:
+    """What a job can be instead of a larger one, as the column of the run folder names it."""
+    columns = schema()["tables"]["results"]["columns"]
+    return next(column["values"] for column in columns if column["name"] == "substitute")
 
 
 def listed(option: str, allowed: Any):

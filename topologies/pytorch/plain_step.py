@@ -22,7 +22,7 @@ class PlainTensor:
 def plain_step(tensors: list[PlainTensor], case: Case, device: torch.device) -> Callable[[], None]:
     """Steps `tensors` with the case's stock class; the state exists already."""
     arguments = dict(case.arguments)
-    if case.subject != "bitsandbytes":
+    if case.package != "bitsandbytes":
         return _stepper([[one.n for one in tensors]], [arguments], case, device)
     minimum = arguments.pop("min_8bit_size", 4096)
     large = [one.n for one in tensors if one.deciding_numel >= minimum]

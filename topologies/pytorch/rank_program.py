@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from results.run_folder import RunFolderError
 from topologies.pytorch.launch import CANNOT_RUN
-from topologies.pytorch.ranks import CannotRun, RanksFailed, error_text
+from topologies.pytorch.ranks import CannotRun, error_text
 
 INTERRUPTED = 130
 
@@ -31,9 +31,8 @@ def run_rank(program: str, run: Callable[[list[str]], int]) -> int:
         if dist.is_initialized():
             dist.destroy_process_group()
     except (CannotRun, RunFolderError) as error:
-        # What all ranks know, rank 0 says.
-        if not isinstance(error, RanksFailed) or dist.get_rank() == 0:
-            print(f"{program}: {error}", file=sys.stderr)
+        # Each says what all know: where ranks have a file each, each file has the reason.
+        print(f"{program}: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         code = INTERRUPTED
     except Exception as error:

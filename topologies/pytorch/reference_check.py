@@ -55,7 +55,7 @@ def _compare_shard(
         if one.name not in model.without_gradient:
             fill_gradient(gradient.view(-1)[place], model.index[one.name], one.offset)
     given = dict(case.arguments)
-    if isinstance(parameter, DTensor) and case.asks_8bit and case.subject == "bitsandbytes":
+    if isinstance(parameter, DTensor) and case.asks_8bit and case.package == "bitsandbytes":
         # The size that decides is the whole parameter's.
         minimum = given.get("min_8bit_size", 4096)
         given["min_8bit_size"] = 0 if parameter.numel() >= minimum else NEVER_8BIT

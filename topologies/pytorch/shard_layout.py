@@ -177,6 +177,8 @@ def _add_unit(
             by_name[one.name][rank].append(found)
     if flat is None:
         for one in originals:
+            if one.name not in sharded:
+                raise Unsupported(one.name, "the wrapped module has no parameter of this name")
             parameter = sharded[one.name]
             _require_numel(one.name, by_name[one.name][layout.rank], parameter.numel())
             layout.by_parameter[parameter] = by_name[one.name]
@@ -195,7 +197,7 @@ def _add_unit(
 
 def require_shard_0(name: str, parameter: DTensor) -> None:
     """Raises Unsupported unless the DTensor is an ordinary Shard(0) over one mesh dimension."""
-    # _StridedShard is a Shard by inheritance: only the very type has torch.chunk's layout.
+    # Only the very type has torch.chunk's layout; in older versions _StridedShard inherits from it.
     placements = parameter.placements
     if len(placements) != 1 or type(placements[0]) is not Shard or placements[0].dim != 0:
         raise Unsupported(name, f"its placement is {tuple(placements)}, not (Shard(dim=0),)")

@@ -132,7 +132,10 @@ def set_gradients(model: ShardedModel) -> None:
         for one in given:
             part = flat[one.position : one.position + one.numel]
             fill_gradient(part, model.index[one.name], one.offset)
-        if ranges and not given:
+        # FSDP1 takes the gradient from a view that has no part in this rank's shard; an empty
+        # DTensor keeps its own.
+        is_absent = not isinstance(parameter, DTensor) and parameter.numel() == 0
+        if is_absent or (ranges and not given):
             continue
         if isinstance(parameter, DTensor):
             parameter.grad = DTensor.from_local(

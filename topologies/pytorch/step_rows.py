@@ -39,9 +39,11 @@ def write_rows(
     device: str,
     build_type: str,
     fp32_adamw: dict[int, int],
+    substitute: str | None = None,
 ) -> None:
     """One row of results.csv a rank, one of samples.csv a timed step. `fp32_adamw`: state bytes by
-    rank of FP32 AdamW on the same topology and dtype, where they were measured."""
+    rank of FP32 AdamW on the same topology and dtype, where they were measured. `substitute`: what
+    the job is instead of a larger one."""
     case, samples = result.case, result.samples
     name = case.benchmark_name(model["name"])
     median = percentile(samples.step_ns, 50)
@@ -59,8 +61,9 @@ def write_rows(
             "model": model["name"],
             "device": device,
             "world_size": len(result.ranks),
+            "substitute": substitute,
             "build_type": build_type,
-            "status": "failed" if result.failure else "ok",
+            "status": result.status,
             "status_reason": result.failure or None,
             "warmup_steps": result.warmup_steps,
             "steps": len(samples.step_ns),
@@ -135,7 +138,7 @@ def table_row(result: CaseResult, fp32_adamw: dict[int, int]) -> str:
     fields.append(case.dtype)
     if result.failure:
         # The whole of it is in results.csv.
-        return _line(fields, "failed: " + result.failure.split("; by then")[0])
+        return _line(fields, f"{result.status}: " + result.failure.split("; by then")[0])
     fields += [f"{percentile(steps, p) / 1e6:.3f}" for p in (10, 50, 90)]
     ranks = result.ranks
     numel = sum(one["local_numel"] for one in ranks)
@@ -155,6 +158,12 @@ def table_row(result: CaseResult, fp32_adamw: dict[int, int]) -> str:
 
 
 def _line(fields: list[str], last: str) -> str:
-    shown = [f"{text:{width}}" for text, (_, width) in zip(fields, COLUMNS, strict=False)]
-    gap = "  " if len(fields) == len(COLUMNS) else " "
-    return " ".join(shown) + gap + last
+    """A field that is wider than its column takes the blanks of those behind it."""
+    line, end = "", 0
+    for text, (_, column) in zip(fields, COLUMNS, strict=False):
+        align, width = column[0], int(column[1:])
+        end += width
+        room = end - len(line)
+        line += (text.ljust(room) if align == "<" else text.rjust(room)) + " "
+        end += 1
+    return line + (" " if len(fields) == len(COLUMNS) else "") + last

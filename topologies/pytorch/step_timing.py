@@ -3,15 +3,14 @@ The maximum over the ranks is taken after the loop: no communication lies inside
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 
-from topologies.pytorch.ranks import gather
+from topologies.pytorch.garbage import without_collections
+from topologies.pytorch.ranks import barrier, gather
 
 
 @dataclass(frozen=True)
@@ -32,20 +31,16 @@ def timed_steps(
 ) -> Samples:
     """`count` timed calls of `step`, `before(i)` before that of number i. Collective."""
     starts, durations = [], []
-    gc.collect()
-    gc.disable()  # a collection inside one rank's sample would be the sample
-    try:
+    with without_collections():  # one inside a rank's sample would be the sample
         for i in range(count):
             before(i)
-            dist.barrier()
+            barrier()
             _synchronize(device)
             begin = time.perf_counter_ns()
             step()
             _synchronize(device)
             durations.append(time.perf_counter_ns() - begin)
             starts.append(begin)
-    finally:
-        gc.enable()
     ranks = gather((starts, durations))
     first = ranks[0][0][0] if count else 0
     by_step = [[durations[i] for _, durations in ranks] for i in range(count)]

@@ -27,18 +27,18 @@ from results.contract_table import contract_table
 from results.run_writer import RunWriter
 from topologies.pytorch.adapters import ADAPTERS
 from topologies.pytorch.case import CLASSES, Case, default_adapter
-from topologies.pytorch.options import Parser, listed, positive, seconds, whole
+from topologies.pytorch.options import Parser, add_step_timeout, listed, positive, seconds, whole
 from topologies.pytorch.programs import ROOT, run_program
 from topologies.pytorch.rank_program import end_rank, run_rank
 from topologies.pytorch.ranks import (
     CannotRun,
     Job,
-    RanksFailed,
     connect,
     from_root,
     gather,
     together,
 )
+from topologies.pytorch.same_ranks import require_same_ranks
 from topologies.pytorch.sharded_model import Sharding
 from topologies.pytorch.step_contracts import StepRecording, Tracing
 from topologies.pytorch.step_rows import write_contracts
@@ -101,6 +101,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     add("--threads", type=whole(1), help="threads a rank (default: cores / ranks of this host)")
     add("--timeout", type=seconds, default=60.0, help="seconds to wait for others (default 60)")
+    add_step_timeout(parser)
     add("--out", type=Path, help="run folder (default runs/<utc>-<commit>-pytorch-train)")
     add("--version", action="store_true", help="print version and commit")
     options = parser.parse_args(arguments)
@@ -140,6 +141,7 @@ def run_trainings(job: Job, options: argparse.Namespace, arguments: list[str]) -
         options.steps,
         options.warmup,
         threads,
+        options.step_timeout,
     )
     model = f"bytes-{options.layers}x{options.width}"
     numels = numel_of(options.width, options.layers).values()
@@ -222,8 +224,7 @@ def run(arguments: list[str]) -> int:
         print(version.replace("describe_run", "topologies/pytorch"), end="")
         return FINE
     job = connect(options.device, options.timeout)
-    if len(set(gather(tuple(arguments)))) > 1:
-        raise RanksFailed("the ranks were given different options")
+    require_same_ranks(arguments)
     return run_trainings(job, options, arguments)
 
 

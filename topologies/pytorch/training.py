@@ -14,7 +14,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
 from topologies.pytorch.case import Case
-from topologies.pytorch.failure import describe_failure
+from topologies.pytorch.guarded_step import GuardedStep
 from topologies.pytorch.memory import peak_of_step, reset_peak_resident, resident_bytes
 from topologies.pytorch.ranks import Job, gather, together
 from topologies.pytorch.shard_layout import (
@@ -46,6 +46,7 @@ class TrainSettings:
     steps: int  # timed ones
     warmup_steps: int
     threads: int
+    step_timeout_s: float
 
 
 @dataclass
@@ -98,6 +99,7 @@ class _Training:
         self._job, self._settings = job, settings
         self.model, self.layout = together(lambda: _sharded(case, settings, job))
         self.optimizer = together(lambda: _optimizer(self.model, self.layout, case))
+        self.update = GuardedStep(self.optimizer, self.named_parameters(), settings.step_timeout_s)
         self.losses: list[torch.Tensor] = []
 
     def backward(self) -> None:
@@ -110,7 +112,7 @@ class _Training:
 
     def step(self) -> None:
         self.backward()
-        self.optimizer.step()
+        self.update()
         self.optimizer.zero_grad()
 
     def named_parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
@@ -126,35 +128,48 @@ def _train(
 ) -> bool:
     """Fills `result` but for its contracts; returns whether steps were recorded."""
     training = _Training(job, case, settings)
+    try:
+        return _train_steps(job, training, settings, result, recording)
+    finally:
+        training.update.close()
+
+
+def _train_steps(
+    job: Job,
+    training: _Training,
+    settings: TrainSettings,
+    result: TrainResult,
+    recording: StepRecording | None,
+) -> bool:
+    """As _train."""
+    case = result.case
     failure = _warm_up(training, settings.warmup_steps)
+    if not failure:
+        reset_peak_resident()
+        samples = timed_steps(training.step, settings.steps, job.device)
+        by_rank = gather([float(loss) for loss in training.losses])
+        failure = training.update.agreed_failure()
+        if not failure:
+            result.samples = samples
+            result.losses = [sum(one) / len(one) for one in zip(*by_rank, strict=True)]
+            result.failure = _judged(result)
     if failure:
         result.failure, result.is_finding = failure, case.adapter == "none"
-    else:
-        reset_peak_resident()
-        result.samples = timed_steps(training.step, settings.steps, job.device)
-        by_rank = gather([float(loss) for loss in training.losses])
-        result.losses = [sum(one) / len(one) for one in zip(*by_rank, strict=True)]
-        result.failure = _judged(result)
     result.ranks = gather(_figures(job, training, case, settings, not failure))
     if recording is None or failure:
         return False
     together(training.backward)
-    recording.record(training.optimizer.step)
+    recording.record(training.update, training.layout)
     return True
 
 
 def _warm_up(training: _Training, steps: int) -> str | None:
-    """What failed in a step, on the first rank where it did."""
-    failure = None
-    for number in range(1, steps + 1):
-        try:
-            training.step()
-        except Exception as error:
-            names = training.named_parameters()
-            failure = describe_failure(error, number, names, training.optimizer.state)
-        for rank, one in enumerate(gather(failure)):
-            if one is not None:
-                return one if rank == 0 else f"rank {rank}: {one}"
+    """What failed in an update, on the first rank where it did."""
+    for _ in range(steps):
+        training.step()
+        failure = training.update.agreed_failure()
+        if failure:
+            return failure
     return None
 
 

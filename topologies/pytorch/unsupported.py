@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from bitsandbytes.optim.optimizer import Optimizer8bit
+from torch.distributed.tensor import DTensor
 
 # bitsandbytes' names of AdamW8bit and Lion8bit; the others read norms of whole tensors (LAMB, LARS)
 # or keep state of another shape (AdEMAMix).
@@ -47,6 +48,21 @@ def require_contiguous(name: str, tensor: torch.Tensor) -> None:
     """Raises Unsupported for a tensor that bitsandbytes would copy, so that its update were lost"""
     if not tensor.is_contiguous():
         raise Unsupported(name, f"its local tensor is not contiguous (strides {tensor.stride()})")
+
+
+def require_gradients(optimizer: torch.optim.Optimizer) -> None:
+    """Before a step changes anything: raises Unsupported for a gradient that does not lie as its
+    parameter does."""
+    for group_index, group in enumerate(optimizer.param_groups):
+        for index, parameter in enumerate(group["params"]):
+            gradient = parameter.grad
+            if not isinstance(parameter, DTensor) or gradient is None:
+                continue
+            if not isinstance(gradient, DTensor) or gradient.placements != parameter.placements:
+                raise Unsupported(
+                    parameter_name(optimizer, group_index, index),
+                    "its gradient is not sharded as the parameter is",
+                )
 
 
 def parameter_name(optimizer: torch.optim.Optimizer, group_index: int, index: int) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
-from pathlib import Path
+import re
 from typing import Any
 
 import torch
@@ -24,29 +23,23 @@ def versions() -> dict[str, Any]:
 
 
 def package(name: str) -> dict[str, str] | None:
-    """Version; the commit where it was installed from a repository; and the SHA-256 of the wheel's
-    RECORD, which lists the hash of every file of the wheel. Of a package that was put before the
-    installed one on the path: version, and SHA-256 of its files."""
+    """Distribution, version; the commit where it was installed from a repository; and the SHA-256
+    of the wheel's RECORD, which lists the hash of every file of the wheel. Of a package that no
+    installer put there: version, and SHA-256 of its files."""
     files = find_package(name)
     if files is None:
         return None
-    try:
-        distribution = importlib.metadata.distribution(name)
-    except importlib.metadata.PackageNotFoundError:
-        distribution = None
-    if (
-        not distribution
-        or Path(str(distribution.locate_file(name))).resolve() != files.folder.resolve()
-    ):
+    distribution = files.distribution()
+    if distribution is None:
         return {"version": files.version, "files_sha256": files.sha256()}
-    found = {"version": distribution.version}
+    found = {"distribution": distribution.metadata["Name"], "version": distribution.version}
     record = distribution.read_text("RECORD")
     if record:
         # An installer adds lines of its own: those of the wheel carry hashes of the wheel's files.
         lines = sorted(
             line
             for line in record.splitlines()
-            if ",sha256=" in line and not line.startswith((f"{name}-", "../"))
+            if ",sha256=" in line and not re.match(r"[^/,]+\.dist-info/|\.\./", line)
         )
         found["wheel_files_sha256"] = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     source = distribution.read_text("direct_url.json")

@@ -20,7 +20,7 @@ if __name__ == "__main__":
     launch.find_rank_or_end("wrapping_difference.py")
 
 # isort: split
-from topologies.pytorch.options import listed, seconds
+from topologies.pytorch.options import Parser, listed, seconds
 from topologies.pytorch.rank_program import end_rank, run_rank
 from topologies.pytorch.ranks import CannotRun, connect
 from topologies.pytorch.wrapping_fixture import (
@@ -42,7 +42,7 @@ ADAPTERS = ("none", "builtin", "original-parameters")
 
 
 def run(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(

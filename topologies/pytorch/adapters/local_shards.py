@@ -26,6 +26,7 @@ from topologies.pytorch.unsupported import (
     parameter_name,
     require_class,
     require_contiguous,
+    require_gradients,
     require_settings,
 )
 
@@ -43,12 +44,16 @@ class LocalShards:
         super().__init__(*arguments, **named)
         for group_index in range(len(self.param_groups)):
             self._require_group(group_index)
-        self.register_step_pre_hook(_require_gradients)
+        self.register_step_pre_hook(lambda optimizer, *_: require_gradients(optimizer))
 
     def add_param_group(self, group: dict[str, Any]) -> None:
         super().add_param_group(group)
         if hasattr(self, "optimizer_name"):  # else the constructor looks when it is done
-            self._require_group(len(self.param_groups) - 1)
+            try:
+                self._require_group(len(self.param_groups) - 1)
+            except Unsupported:
+                self.param_groups.pop()  # the others can be stepped still
+                raise
 
     def get_config(self, gindex: int, pindex: int, group: dict[str, Any]) -> dict[str, Any]:
         config = super().get_config(gindex, pindex, group)
@@ -104,17 +109,3 @@ def _local(tensor: DTensor) -> torch.Tensor:
     """The local tensor itself. to_local() of a parameter makes a view of it, even without
     gradients (PyTorch 2.13): an operator more in every step."""
     return tensor._local_tensor
-
-
-def _require_gradients(optimizer: LocalShards, *_: Any) -> None:
-    """Before a step changes anything: every gradient lies as its parameter does."""
-    for group_index, group in enumerate(optimizer.param_groups):
-        for index, parameter in enumerate(group["params"]):
-            gradient = parameter.grad
-            if not isinstance(parameter, DTensor) or gradient is None:
-                continue
-            if not isinstance(gradient, DTensor) or gradient.placements != parameter.placements:
-                raise Unsupported(
-                    parameter_name(optimizer, group_index, index),
-                    "its gradient is not sharded as the parameter is",
-                )

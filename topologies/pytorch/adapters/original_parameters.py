@@ -39,6 +39,7 @@ from topologies.pytorch.unsupported import (
     parameter_name,
     require_class,
     require_contiguous,
+    require_gradients,
     require_settings,
 )
 
@@ -85,9 +86,10 @@ class OriginalParameters:
                 if parameter not in layout.by_parameter:
                     raise Unsupported(name, "the layout does not know it")
                 require_settings(self, group_index, index)
-                require_contiguous(name, _local(parameter))
+                # Not flattened: that would be a contiguous copy.
+                require_contiguous(name, _shard(parameter))
                 self._places[parameter] = (group_index, index)
-        self.register_step_pre_hook(lambda *_: self._forget())
+        self.register_step_pre_hook(lambda *_: self._begin_step())
         # A rank that owns nothing, or has no gradient, updates nothing and takes part all the same.
         self.register_step_post_hook(lambda *_: self._exchanged())
 
@@ -165,7 +167,8 @@ class OriginalParameters:
                 f"{parameter_name(self, gindex, pindex)}: the update went to a copy of the shard"
             )
 
-    def _forget(self) -> None:
+    def _begin_step(self) -> None:
+        require_gradients(self)
         self._whole = None
 
     def _pieces_of(self, p: torch.Tensor) -> list[Piece]:
@@ -216,10 +219,14 @@ class OriginalParameters:
 
 
 @torch.no_grad()
+def _shard(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's elements."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor.detach()
+
+
 def _local(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's elements, flattened; aliases the storage of a contiguous tensor."""
-    local = tensor.to_local() if isinstance(tensor, DTensor) else tensor.detach()
-    return local.reshape(-1)
+    """As _shard, flattened; aliases the storage of a contiguous tensor."""
+    return _shard(tensor).reshape(-1)
 
 
 def _slice(state: dict[str, Any], begin: int, end: int) -> dict[str, Any]:
