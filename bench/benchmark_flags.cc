@@ -62,6 +62,15 @@ std::string_view name_of(std::string_view word) {
   return word.substr(0, word.find('='));
 }
 
+/// Names of benchmarks begin with a subject, so people ask for one.
+[[noreturn]] void refuse_subject() {
+  throw Error(
+      "--subject is no option",
+      "native and torch are measured unasked; bitsandbytes' CUDA library, which steps one tensor a "
+      "call and knows no ranks, by kernel_step --device cuda --peers bitsandbytes, and its "
+      "optimizers on PyTorch's FSDP by topologies/pytorch/optimizer_step.py");
+}
+
 /// POSIX's extended regular expressions; g++ 12 warns inside std::regex under its sanitizers.
 class Regex {
  public:
@@ -86,6 +95,7 @@ class Regex {
 
 std::vector<std::string> screen_benchmark_flags(const std::vector<std::string>& words) {
   for (const std::string& word : words) {
+    if (word.starts_with("--") && name_of(word) == "subject") refuse_subject();
     if (!word.starts_with("--benchmark_")) {
       throw Error("unknown argument \"" + word + "\"", "see --help");
     }

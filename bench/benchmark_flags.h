@@ -14,7 +14,8 @@
 namespace stepscope::bench {
 
 /// Returns `words` if each is a Google Benchmark flag that is safe across ranks. Throws Error
-/// naming the first that is not, or that is no known flag at all.
+/// naming the first that is not, or that is no known flag at all; for --subject it says which
+/// programs measure bitsandbytes.
 std::vector<std::string> screen_benchmark_flags(const std::vector<std::string>& words);
 
 /// Throws Error when a --benchmark_filter among `flags` is no regular expression or matches none of

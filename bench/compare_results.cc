@@ -51,6 +51,8 @@ struct Options {
 
 std::optional<Options> parse(std::vector<std::string> words) {
   Options options;
+  CLI::App app("Compares the runs of two commits, benchmark by benchmark.", "compare_results");
+  refuse_empty_words(app, words);
   // CLI11 takes "--" for the end of its options; here it also parts the sides.
   const auto dashes = std::find(words.begin(), words.end(), "--");
   const bool parted = dashes != words.end();
@@ -58,9 +60,12 @@ std::optional<Options> parse(std::vector<std::string> words) {
     options.fresh.assign(dashes + 1, words.end());
     words.erase(dashes, words.end());
   }
+  for (const std::filesystem::path& path : options.fresh) {
+    if (!path.native().starts_with("--")) continue;
+    throw Error("option " + path.string() + " stands behind --", "give options before the sides");
+  }
   std::vector<std::string> base;
   std::string threshold = "3";
-  CLI::App app("Compares the runs of two commits, benchmark by benchmark.", "compare_results");
   app.footer(kFooter);
   app.add_option("base", base,
                  "runs of the commit to compare with, then --, then those of the new");
@@ -94,27 +99,49 @@ std::optional<Options> parse(std::vector<std::string> words) {
   return options;
 }
 
+/// What tells the run at `path` from others: a table of a run folder alone is that run, too.
+std::filesystem::path place_of_run(const std::filesystem::path& path) {
+  std::error_code failed;
+  const std::filesystem::path place = std::filesystem::weakly_canonical(path, failed);
+  const bool table = place.filename() == "results.csv" || place.filename() == "samples.csv";
+  return table ? place.parent_path() : place;
+}
+
 /// A run counts once: given twice, its luck would look like two runs that agree.
-void require_distinct(const std::vector<std::filesystem::path>& paths, const char* side) {
+std::set<std::filesystem::path> require_distinct(const std::vector<std::filesystem::path>& paths,
+                                                 const char* side) {
   std::set<std::filesystem::path> seen;
   for (const std::filesystem::path& path : paths) {
-    std::error_code failed;
-    if (seen.insert(std::filesystem::weakly_canonical(path, failed)).second) continue;
+    if (seen.insert(place_of_run(path)).second) continue;
     throw Error(std::string("is given twice on the side of ") + side,
                 "give every run once: a run is one launch", {.file = path.string()});
   }
+  return seen;
+}
+
+/// "… is given on both sides …" for every such run.
+std::vector<std::string> runs_on_both_sides(const Options& options) {
+  const std::set<std::filesystem::path> base = require_distinct(options.base, "base");
+  require_distinct(options.fresh, "new");
+  std::vector<std::string> notes;
+  for (const std::filesystem::path& path : options.fresh) {
+    if (!base.contains(place_of_run(path))) continue;
+    notes.push_back(path.string() +
+                    " is given on both sides: a run shows no change against itself");
+  }
+  return notes;
 }
 
 int run(int argc, char** argv) {
   const auto options = parse({argv + 1, argv + argc});
   if (!options) return kFine;
-  require_distinct(options->base, "base");
-  require_distinct(options->fresh, "new");
+  const std::vector<std::string> on_both = runs_on_both_sides(*options);
   require_distinct(options->history, "--history");
   std::vector<results::MeasuredRun> base = results::read_runs(options->base);
   std::vector<results::MeasuredRun> fresh = results::read_runs(options->fresh);
-  const results::Comparison comparison = results::compare(
+  results::Comparison comparison = results::compare(
       std::move(base), std::move(fresh), options->compare, results::read_runs(options->history));
+  comparison.notes.insert(comparison.notes.end(), on_both.begin(), on_both.end());
   if (options->format == "markdown") {
     std::cout << results::comparison_markdown(comparison);
   } else if (options->format == "csv") {

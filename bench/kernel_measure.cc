@@ -14,6 +14,9 @@ namespace {
 
 constexpr double kSampleNs = 1e6;
 constexpr std::int64_t kMaxStepsASample = 100'000;
+/// A step as long as this is a sample by itself and needs no further warm-up: those of torchao and
+/// bitsandbytes take seconds.
+constexpr double kLongStepNs = 1e8;
 /// FP32 copies of the tensor that bitsandbytes' and torchao's CPU steps hold at one time, at most.
 constexpr std::int64_t kPeerScratchTensors = 8;
 /// OpenMP's threads, which PyTorch uses, spin for some milliseconds after their last work, on cores
@@ -27,7 +30,8 @@ double time_steps(KernelSubject& subject, std::int64_t steps) {
 
 /// How many steps make a sample long enough; also the warm-up.
 std::int64_t steps_a_sample(KernelSubject& subject) {
-  time_steps(subject, 2);
+  if (time_steps(subject, 1) >= kLongStepNs) return 1;
+  time_steps(subject, 1);
   const double ns = std::max(1.0, time_steps(subject, 3));
   return std::clamp<std::int64_t>(static_cast<std::int64_t>(kSampleNs / ns), 1, kMaxStepsASample);
 }

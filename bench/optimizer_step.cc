@@ -88,6 +88,7 @@ std::string agreement(const StepOptions& options, const Model& model) {
   text += "steps=" + std::to_string(options.steps) + "\n";
   text += "warmup=" + std::to_string(options.warmup_steps) + "\n";
   text += "trace=" + std::to_string(options.trace_steps) + "\n";
+  text += "substitute=" + options.substitute + "\n";
   text += "device=" + std::string(topologies::device_name(options.device)) + "\n";
   text += "baton=" + options.turns.baton.socket + "\n";
   text += "turn-steps=" + std::to_string(options.turns.steps) + "\n";
@@ -151,6 +152,7 @@ nlohmann::json manifest(const StepOptions& options, const Model& model,
   json["hosts_by_rank"] = hosts;
   json["threads_a_rank"] = threads;
   json["quick"] = options.quick;
+  if (!options.substitute.empty()) json["substitute"] = options.substitute;
   json["min_8bit_size"] = options.min_8bit_size;
   json["weight_decay"] = options.weight_decay ? nlohmann::json(*options.weight_decay)
                                               : nlohmann::json(nullptr);  // the optimizers' own
@@ -166,6 +168,13 @@ nlohmann::json manifest(const StepOptions& options, const Model& model,
                    {"numel", model.numel()},
                    {"skipped_tensors", model.skipped}};
   return json;
+}
+
+/// Throws Error where a job of one rank was promised and there are more.
+void require_size(const std::string& substitute, std::int64_t world_size) {
+  if (substitute != "one-gpu" || world_size == 1) return;
+  throw Error("--substitute one-gpu is one rank, and this job has " + std::to_string(world_size),
+              "start one rank, or leave --substitute out");
 }
 
 std::string destination(const StepOptions& options) {
@@ -200,7 +209,10 @@ int measure(const StepOptions& options, const std::vector<std::string>& command)
   if (options.device == topologies::Device::cuda) {
     topologies::require_nccl_interface(std::getenv("NCCL_SOCKET_IFNAME"));
   }
-  const auto runtime = topologies::open_device(options.device, rendezvous.local_rank);
+  require_size(options.substitute, rendezvous.world_size);
+  const std::int64_t sharing =
+      options.substitute == "oversubscribed" ? rendezvous.local_world_size : 0;
+  const auto runtime = topologies::open_device(options.device, rendezvous.local_rank, sharing);
   const auto communicator = topologies::connect(options.device, rendezvous, options.timeouts);
   topologies::require_same(*communicator, agreement(options, model));
   // Plans are made here once, so that an unfit model is refused before anything else happens.

@@ -42,6 +42,7 @@ constexpr std::int64_t kMaxPlanTensors = 1'000'000;                ///< of all r
 
 struct Options {
   std::string model = "gpt2";
+  bool names_model = false;  ///< whether the user does
   topologies::PlanOptions plan;
   topologies::StateOptions state;
   std::string wrap;                              ///< as given; empty: not fsdp1
@@ -102,8 +103,8 @@ std::optional<Options> parse(int argc, const char* const* argv) {
   bool predict = false;
   CLI::App app("Plans what every rank of a job will hold, without allocating it.", "plan_state");
   app.footer(footer());
-  app.add_option("--model", options.model,
-                 "preset, .json list or .safetensors file (default gpt2)");
+  auto* model_option = app.add_option("--model", options.model,
+                                      "preset, .json list or .safetensors file (default gpt2)");
   app.add_option("--topology", topology, "single, ddp, fsdp2, hsdp or fsdp1 (default fsdp2)");
   auto* wrap_option = app.add_option(
       "--wrap", wrap,
@@ -131,6 +132,7 @@ std::optional<Options> parse(int argc, const char* const* argv) {
           ->delimiter(',')
           ->allow_extra_args(false);
   if (!parse_command_line(app, argc, argv)) return std::nullopt;
+  options.names_model = model_option->count() > 0;
   options.plan.topology = topologies::parse_topology(topology);
   options.plan.world_size = parse_int("--world-size", world_size, 1, kMaxRanks);
   options.plan.replicas = parse_int("--replicas", replicas, 1, kMaxRanks);
@@ -412,6 +414,12 @@ int run(int argc, char** argv) {
   if (options->predict) step.predicted = predict(step.traffic, *options->predict);
   if (!options->plan_out.empty()) write_plan(*options, model, plan, summary);
   (options->json ? print_json : print_table)(*options, model, plan, summary, step);
+  // Who forgot to say what to plan should not take this for an answer about their own model.
+  if (!options->names_model) {
+    fmt::print(stderr, "plan_state: no --model is given; this is {} under {} on {} rank{}\n",
+               model.name, topologies::topology_name(plan.topology()), plan.world_size(),
+               plan.world_size() == 1 ? "" : "s");
+  }
   return kFine;
 }
 

@@ -1,4 +1,4 @@
-// recording_cost: what recording a step costs, recorded and unrecorded steps by turns. See --help.
+// recording_cost: what recording a step costs, recorded and unrecorded steps by turns.
 
 #include <fmt/format.h>
 
@@ -29,7 +29,7 @@ namespace {
 using topologies::Optimizer;
 
 constexpr const char* kFooter = R"(Examples:
-  torchrun --standalone --no-python --nproc-per-node 2 build/bin/recording_cost
+  .venv/bin/torchrun --standalone --no-python --nproc-per-node 2 build/bin/recording_cost
   torchrun ... recording_cost --model tiny --pairs 200 --at-most 2
   torchrun ... recording_cost --model tiny --pairs 2000 --group-range
 

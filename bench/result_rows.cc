@@ -55,6 +55,7 @@ void write_rows(results::RunFolder& folder, const StepSession& session, const Ca
         .set("device", topologies::device_name(config.device))
         .set("world_size", static_cast<std::int64_t>(result.ranks.size()))
         .set("rank", static_cast<std::int64_t>(rank))
+        .set("substitute", session.options.substitute)
         .set("build_type", build_type())
         .set("status", result.failure.empty() ? "ok" : "failed")
         .set("status_reason", result.failure)

@@ -1,5 +1,8 @@
 #include "bench/step_options.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
@@ -9,6 +12,7 @@
 #include "core/error.h"
 #include "core/program.h"
 #include "kernels/thread_pool.h"
+#include "results/schema.h"
 
 namespace stepscope::bench {
 namespace {
@@ -25,6 +29,8 @@ constexpr const char* kFooter = R"(Examples:
   torchrun ... optimizer_step --topology fsdp1 --policy-cost
 
 Rank, world size and address come from RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT.
+bitsandbytes is measured by kernel_step --peers bitsandbytes (with --device cuda its CUDA library alone, which knows no
+ranks) and by topologies/pytorch/optimizer_step.py (its optimizers on PyTorch's FSDP).
 Google Benchmark's --benchmark_filter, --benchmark_repetitions, --benchmark_list_tests, --benchmark_format,
 --benchmark_out and --benchmark_out_format are handed on; those that would let ranks lose step are refused.
 A table goes to stdout, and the run folder's path as its last line; messages go to stderr.
@@ -37,6 +43,16 @@ void require_topology(const StepOptions& options, Topology topology, const std::
   if (given == 0 || std::find(list.begin(), list.end(), topology) != list.end()) return;
   const std::string name(topologies::topology_name(topology));
   throw Error(option + " is given without topology " + name, "add --topology " + name);
+}
+
+/// Throws Error where `kind` is none that the run folder's column knows.
+void require_substitute(const std::string& kind) {
+  std::vector<std::string> kinds;
+  for (const results::Column& column : results::results_table().columns) {
+    if (column.name == "substitute") kinds = column.values;
+  }
+  if (kind.empty() || std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) return;
+  throw Error("--substitute is \"" + kind + "\"", fmt::format("give {}", fmt::join(kinds, " or ")));
 }
 
 }  // namespace
@@ -93,6 +109,9 @@ std::optional<StepOptions> parse_step_options(int argc, const char* const* argv)
                "step; no run folder");
   app.add_flag("--rows-only", options.rows_only,
                "print the rows alone, not what follows from them: bench.sh puts others below");
+  app.add_option("--substitute", options.substitute,
+                 "this job is instead of a larger one that was wanted: one-gpu (one rank alone) or "
+                 "oversubscribed (ranks that share cores or GPUs); every row is marked with it");
   app.add_option("--out", options.out, "run folder to make (default runs/<utc>-<commit>)");
   app.add_option("--timeout", timeout, "seconds a rank waits for its peers in a step (default 25)");
   app.add_option("--rendezvous-timeout", rendezvous_timeout,
@@ -145,14 +164,12 @@ std::optional<StepOptions> parse_step_options(int argc, const char* const* argv)
       throw Error(option->get_name() + " is given without --baton", "add --baton SOCKET");
     }
   }
-  if (baton->count() > 0 && options.turns.baton.socket.empty()) {
-    throw Error("--baton is empty", "give the path of a socket");
-  }
   if (order != "first" && order != "second") {
     throw Error("--turn is \"" + order + "\"", "give first or second");
   }
   options.turns.baton.first = order == "first";
   options.turns.timeout = seconds("--baton-timeout", baton_timeout);
+  require_substitute(options.substitute);
   options.wrapping = topologies::load_wrapping(options.wrap);
   options.device = topologies::parse_device(device);
   options.timeouts.collective = seconds("--timeout", timeout);

@@ -36,6 +36,7 @@ struct StepOptions {
   std::int64_t trace_steps = 3;  ///< recorded after the timed ones; 0: none
   std::int64_t threads = 0;      ///< threads a rank; 0: usable cores / ranks of this host
   std::int64_t min_8bit_size = topologies::kMin8bitSize;
+  std::string substitute;  ///< what this job is instead of a larger one; empty: it is none
   std::optional<double> learning_rate;  ///< where not given: the optimizer's default
   std::optional<double> weight_decay;   ///< likewise
   bool quick = false;

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/program.h"
 #include "kernels/thread_pool.h"
+#include "topologies/device_runtime.h"
 
 namespace stepscope::bench {
 namespace {
@@ -37,6 +38,14 @@ topologies::Wrapping units_as_wrapping(const TrainNetwork& network) {
     wrapping.units.push_back(std::move(names));
   }
   return wrapping;
+}
+
+/// The network computes in host memory; its units and optimizers alone could be on a GPU.
+void require_cpu(const std::string& device) {
+  if (topologies::parse_device(device) == topologies::Device::cpu) return;
+  throw Error("train_step has no forward and backward pass on a GPU",
+              "leave --device out, train with topologies/pytorch/train_step.py --device cuda, or "
+              "measure the optimizer's step alone with optimizer_step --device cuda");
 }
 
 void require_sense(const TrainOptions& options) {
@@ -111,6 +120,7 @@ std::optional<TrainOptions> parse_train_options(int argc, const char* const* arg
   std::vector<std::string> topology_names = {"fsdp2"};
   std::vector<std::string> dtype_names = {"fp32"};
   std::string state_policy = "global";
+  std::string device = "cpu";
   std::string timeout = "25";
   std::string rendezvous_timeout = "30";
 
@@ -128,6 +138,7 @@ std::optional<TrainOptions> parse_train_options(int argc, const char* const* arg
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option("--state-policy", state_policy, "global (default), local or original");
+  app.add_option("--device", device, "cpu: the only one that the suite itself trains on");
   std::string width, layers, sequences, replicas, steps, warmup, trace, threads, learning_rate,
       save_every;
   app.add_option("--width", width, "elements of a byte's vector, a multiple of 16 (default 64)");
@@ -151,6 +162,7 @@ std::optional<TrainOptions> parse_train_options(int argc, const char* const* arg
                  "seconds a rank waits for its peers to start (default 30)");
   if (!parse_command_line(app, argc, argv)) return std::nullopt;
 
+  require_cpu(device);
   options.optimizer_list = parse_list<Optimizer>(optimizer_names, topologies::parse_optimizer);
   options.topology_list = parse_list<Topology>(topology_names, topologies::parse_topology);
   options.dtype_list = parse_list<kernels::DType>(dtype_names, topologies::parse_dtype);

@@ -11,7 +11,6 @@ that only the project's code differs. The compiler's output goes to <cache>/<com
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
@@ -20,6 +19,8 @@ import time
 from pathlib import Path
 
 from bench.checkout import head_commit
+from bench.paired.leash import leashed, wait
+from bench.paired.lock import locked
 from bench.paired.problem import Problem
 
 TARGETS = ("optimizer_step", "compare_results")
@@ -31,7 +32,9 @@ def say(text: str) -> None:
     print(f"compare_commits: {text}", file=sys.stderr, flush=True)
 
 
-def git(root: Path, *words: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def git(
+    root: Path, *words: str, timeout: float = 120, pass_fds: tuple[int, ...] = ()
+) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
             ["git", "-C", str(root), *words],
@@ -41,6 +44,7 @@ def git(root: Path, *words: str, timeout: float = 120) -> subprocess.CompletedPr
             errors="replace",
             timeout=timeout,
             check=False,
+            pass_fds=pass_fds,
         )
     except FileNotFoundError:
         raise Problem("git is not installed", "apt-get install git") from None
@@ -97,20 +101,15 @@ def build(root: Path, commit: str, cache: Path, command: list[str] | None = None
     tree = cache / commit
     binaries = tree / "build" / "bin"
     built = cache / f"{commit}.built"
-    with (cache / f"{commit}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Problem(
-                f"another compare_commits is building {commit[:12]}", "wait until it has ended"
-            ) from None
+    busy = Problem(f"another compare_commits is building {commit[:12]}", "wait until it has ended")
+    with locked(cache / f"{commit}.lock", busy) as lock:
         if built.exists() and all((binaries / name).exists() for name in TARGETS):
             say(f"{commit[:12]} is built: {tree}")
             return binaries
         built.unlink(missing_ok=True)
-        _check_out(root, commit, tree)
+        _check_out(root, commit, tree, lock)
         link_environment(root, tree)
-        _compile(commit, tree, cache / f"{commit}.log", command, lock.fileno())
+        _compile(commit, tree, cache / f"{commit}.log", command, lock)
         missing = [name for name in TARGETS if not (binaries / name).exists()]
         if missing:
             raise Problem(
@@ -121,7 +120,7 @@ def build(root: Path, commit: str, cache: Path, command: list[str] | None = None
     return binaries
 
 
-def _check_out(root: Path, commit: str, tree: Path) -> None:
+def _check_out(root: Path, commit: str, tree: Path, lock: int) -> None:
     """A build that was killed is taken up again where its work tree is whole."""
     if tree.exists():
         # A tree whose .git is lost would be seen as part of the checkout around it.
@@ -131,7 +130,8 @@ def _check_out(root: Path, commit: str, tree: Path) -> None:
             return
         shutil.rmtree(tree)
     git(root, "worktree", "prune")
-    added = git(root, "worktree", "add", "--detach", "--force", str(tree), commit, timeout=600)
+    words = ["worktree", "add", "--detach", "--force", str(tree), commit]
+    added = git(root, *words, timeout=600, pass_fds=(lock,))
     if added.returncode != 0:
         last = (added.stderr.strip().splitlines() or ["git said nothing"])[-1]
         raise Problem(f"{tree} could not be checked out: {last}", "is the disk full?")
@@ -172,27 +172,19 @@ def _compile(commit: str, tree: Path, log: Path, command: list[str] | None, lock
 
 
 def _run(words: list[str], tree: Path, output, environment: dict[str, str], lock: int) -> int | str:
-    """0, or how the command ended. It holds the lock too: a compiler that outlives this process
-    keeps the next one out of the folder."""
+    """0, or how the command ended. It holds the lock too: what outlives this process, for however
+    short, keeps the next one out of the folder."""
+    process = leashed(
+        words,
+        cwd=tree,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        pass_fds=(lock,),
+    )
     try:
-        process = subprocess.Popen(
-            words,
-            cwd=tree,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            pass_fds=(lock,),
-        )
-    except OSError as error:
-        return f"could not be started: {error.strerror}"
-    try:
-        code = process.wait(timeout=BUILD_SECONDS)
+        code = wait(process, BUILD_SECONDS)
     except subprocess.TimeoutExpired:
         return f"took more than {BUILD_SECONDS} s"
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, 9)
-            process.wait()
     return code and f"exited with {code}"

@@ -22,6 +22,7 @@ if __name__ == "__main__":
         json.dumps(
             {
                 "torch": str(found["torch"].folder) if found["torch"] else None,
+                "torch_version": found["torch"].version if found["torch"] else "",
                 "bitsandbytes": str(library.folder) if library else None,
                 "version": library.version if library else "",
                 "sha256": library.sha256() if library else "",

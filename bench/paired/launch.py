@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
-import socket
 import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.free_ports import free_port
 from bench.paired.problem import Problem
 
 # What a launcher around this one would set for its own job.
@@ -33,6 +34,8 @@ RANK_VARIABLES = (
     "TORCHELASTIC_RESTART_COUNT",
 )
 PR_SET_PDEATHSIG = 1
+SECONDS_TO_NOTICE = 10
+LITTLE_SPACE = 1 << 20
 # What a side says when only its partner is to blame.
 PARTNER_GONE = "the other build of this pair ended"
 
@@ -54,15 +57,9 @@ def core_sets(cores: list[int], ranks: int, placement: int) -> list[set[int]]:
     return [parts[(rank + placement) % ranks] for rank in range(ranks)]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def launch(sides: list[Side], cores: list[set[int]], logs: Path, timeout: float) -> dict[str, int]:
     """The worst exit code of each side: 0 or 1. Raises Problem when a rank could not run, and when
-    the pair has not ended after `timeout` seconds."""
+    the pair has not ended after `timeout` seconds. No rank is left running."""
     logs.mkdir(parents=True, exist_ok=True)
     libc = ctypes.CDLL(None)
     parent = os.getpid()
@@ -94,8 +91,7 @@ def launch(sides: list[Side], cores: list[set[int]], logs: Path, timeout: float)
                         preexec_fn=child,
                     )
                 ranks.append((side, rank, process))
-        for _, _, process in ranks:
-            process.wait(timeout=max(0.0, deadline - time.monotonic()))
+        left = _wait([process for _, _, process in ranks], deadline)
     except subprocess.TimeoutExpired:
         raise Problem(
             f"a pair took more than {timeout:.0f} s", f"give a longer --timeout; logs: {logs}"
@@ -109,7 +105,24 @@ def launch(sides: list[Side], cores: list[set[int]], logs: Path, timeout: float)
             if process.poll() is None:
                 process.kill()
             process.wait()
-    return _outcome(ranks, logs)
+    return _outcome([one for one in ranks if one[2] not in left], logs)
+
+
+def _wait(processes: list[subprocess.Popen], deadline: float) -> list[subprocess.Popen]:
+    """Until all have ended, or, once one could not run, the others had time to notice: what it was
+    to meet may wait for it for long. Returns those that did not. Raises subprocess.TimeoutExpired
+    at the deadline."""
+    notice = float("inf")
+    while left := [one for one in processes if one.poll() is None]:
+        now = time.monotonic()
+        if any(one.returncode not in (None, 0, 1) for one in processes):
+            notice = min(notice, now + SECONDS_TO_NOTICE)
+        if now > notice:
+            return left
+        if now > deadline:
+            raise subprocess.TimeoutExpired(left[0].args, 0)
+        time.sleep(0.05)
+    return []
 
 
 def _log(logs: Path, side: Side, rank: int) -> Path:
@@ -125,7 +138,9 @@ def _outcome(ranks: list[tuple[Side, int, subprocess.Popen]], logs: Path) -> dic
         if code in (0, 1):
             continue
         text = _log(logs, side, rank).read_text(errors="replace").strip()
-        last = text.splitlines()[-1] if text else f"exited with {code}"
+        last = text.splitlines()[-1] if text else f"exited with {code} without a word"
+        if not text and shutil.disk_usage(logs).free < LITTLE_SPACE:
+            last += f", and the disk of {logs} is full"
         # A signal is a cause; who lost its partner did not cause it, nor did who leaves it to
         # another rank to say what all know; between them, anything else.
         guilt = 3 if not text else 2 if PARTNER_GONE in last else 1

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 
 class Problem(Exception):
-    """`what` failed; `remedy` is what the user can do. str() is one line."""
+    """`what` failed; `remedy` is what the user can do. str() is one line, in which a question mark
+    stands for what a terminal would act on."""
 
     def __init__(self, what: str, remedy: str) -> None:
-        super().__init__(" ".join(f"{what}; {remedy}".split()))
+        text = " ".join(f"{what}; {remedy}".split())
+        super().__init__("".join(c if c.isprintable() else "?" for c in text))

@@ -30,6 +30,7 @@ class Subject:
     command: list[str]  # of a rank, without options
     environment: dict[str, str]
     identity: dict[str, str]
+    torch: str = ""  # version of its PyTorch; empty where it has none or does not say
 
 
 def subject(root: Path, path: Path) -> Subject:
@@ -54,7 +55,27 @@ def subject(root: Path, path: Path) -> Subject:
         command=[str(python), str(root / DRIVER)],
         environment=environment,
         identity={"python": str(python), "torch": found["torch"], "sha256": found["sha256"]},
+        torch=found["torch_version"],
     )
+
+
+def unrecordable(root: Path, subjects: list[Subject]) -> str:
+    """Why the suite's recorder fits not all of them: it is linked against the PyTorch of `root`'s
+    own .venv, and another release has other classes. Empty where it does."""
+    own = _ask(root, _own_python(root), {})["torch_version"]
+    for side, one in zip("ab", subjects, strict=True):
+        # What follows a + tells CPU from CUDA builds of one release.
+        if one.torch.partition("+")[0] != own.partition("+")[0]:
+            version = one.torch or "of an unknown version"
+            return f"side {side} has PyTorch {version}, and the recorder was built for {own}"
+    return ""
+
+
+def _own_python(root: Path) -> Path:
+    own = root / ".venv" / "bin" / "python"
+    if not own.exists():
+        raise Problem(f"{own} is missing", "run ./bench.sh --quick once, which makes it")
+    return own
 
 
 def _interpreter(root: Path, path: Path) -> tuple[Path, list[str]]:
@@ -68,9 +89,7 @@ def _interpreter(root: Path, path: Path) -> tuple[Path, list[str]]:
             f"{path} is no virtual environment (bin/python), no Python, and holds no bitsandbytes/",
             "give one of them: python -m venv, or pip install --target DIR --no-deps bitsandbytes",
         )
-    own = root / ".venv" / "bin" / "python"
-    if not own.exists():
-        raise Problem(f"{own} is missing", "run ./bench.sh --quick once, which makes it")
+    own = _own_python(root)
     earlier = os.environ.get("PYTHONPATH")
     return own, [str(path), *([earlier] if earlier else [])]
 

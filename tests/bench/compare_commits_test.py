@@ -9,7 +9,9 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,8 @@ ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("STEPSCOPE_KILLS", "3"))
 # The optimizer of PyTorch, which its environment can make slow by far.
 SLOW = "ATEN_CPU_CAPABILITY=default"
-QUICK = ["--quick", "--trace", "0", "--optimizer", "AdamW", "--dtype", "fp32"]
+# One thread a rank: more of them wait for each other for long where other work runs.
+QUICK = ["--quick", "--trace", "0", "--optimizer", "AdamW", "--dtype", "fp32", "--threads", "1"]
 
 
 def wrapper(folder: Path, setting: str = "", name: str = "optimizer_step") -> Path:
@@ -153,6 +156,54 @@ def test_an_interrupted_comparison_goes_on_where_it_stopped(how, builds, tmp_pat
     assert "2 runs" in table
 
 
+@pytest.fixture
+def short_place() -> Iterator[Path]:
+    """A folder that leaves room for a socket's path, which one in tmp_path need not."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
+
+
+def test_a_temporary_folder_with_a_path_too_long_for_a_socket_is_no_obstacle(
+    builds, tmp_path, monkeypatch
+):
+    place = tmp_path / ("t" * 100)
+    place.mkdir()
+    monkeypatch.setenv("TMPDIR", str(place))
+    words = [*builds, "--pairs", "1", "--ranks", "1", "--out", str(tmp_path / "out"), "--", *QUICK]
+    code, _, said = run(*words)
+    assert code in (0, 1), said
+    assert not list(place.iterdir())
+
+
+def test_what_a_killed_call_left_in_the_temporary_folder_is_gone_after_the_next(
+    builds, tmp_path, short_place, monkeypatch
+):
+    place = short_place
+    monkeypatch.setenv("TMPDIR", str(place))
+    words = [*builds, "--pairs", "1", "--ranks", "1", "--out", str(tmp_path / "out"), "--", *QUICK]
+    with start(*words, "--steps", "1000000") as process:
+        deadline = time.monotonic() + 60
+        while not list(place.glob("*/baton")):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.kill()
+    assert len(list(place.glob("*/baton"))) == 1
+    words[words.index("--out") + 1] = str(tmp_path / "another")
+    code, _, said = run(*words)
+    assert code in (0, 1), said
+    assert not list(place.iterdir())
+
+
+def test_a_call_that_was_killed_while_it_wrote_its_plan_is_taken_up(builds, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "plan.new").write_text('{"a": ')
+    words = [*builds, "--pairs", "1", "--ranks", "1", "--out", str(out), "--", *QUICK]
+    code, _, said = run(*words)
+    assert code in (0, 1), said
+    assert not (out / "plan.new").exists()
+
+
 def test_half_a_pair_is_measured_anew(builds, tmp_path):
     words = [*builds, "--pairs", "1", "--ranks", "1", "--out", str(tmp_path / "out")]
     assert run(*words, "--", *QUICK)[0] in (0, 1)
@@ -181,6 +232,41 @@ def test_a_folder_of_another_comparison_is_refused(builds, tmp_path):
     assert [one.name for one in foreign.iterdir() if one.name != "lock"] == ["thesis.txt"]
 
 
+def test_two_at_once_do_not_measure_into_one_folder(builds, tmp_path):
+    out = tmp_path / "out"
+    words = [*builds, "--pairs", "1", "--ranks", "1", "--out", str(out), "--", *QUICK]
+    with start(*words, "--steps", "1000000") as process:
+        deadline = time.monotonic() + 60
+        while not (out / "plan.json").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        code, table, said = run(*words)
+        assert (code, table) == (2, "")
+        assert f"another compare_commits measures into {out}; wait" in said
+        process.terminate()
+
+
+@pytest.mark.parametrize("place", ["/dev/null/out", "/proc/out"])
+def test_an_out_that_cannot_be_written_is_refused_before_anything_is_measured(builds, place):
+    code, table, said = run(*builds, "--out", place, "--", *QUICK)
+    assert (code, table) == (2, "")
+    assert f"{place}: " in said.splitlines()[-1] and "give --out a folder" in said.splitlines()[-1]
+
+
+def test_a_full_disk_is_named_where_a_rank_could_not_even_say_so(tmp_path, monkeypatch):
+    from bench.paired import launch
+    from bench.paired.problem import Problem
+
+    full = shutil.disk_usage(tmp_path)._replace(free=0)
+    monkeypatch.setattr(launch.shutil, "disk_usage", lambda _: full)
+    side = launch.Side("a", ["sh", "-c", "exit 2"])
+    with pytest.raises(Problem, match=f"without a word, and the disk of {tmp_path} is full"):
+        launch.launch([side], [{0}], tmp_path, 60)
+    said = launch.Side("b", ["sh", "-c", "echo why; exit 2"])
+    with pytest.raises(Problem, match="side b, rank 0: why; logs"):
+        launch.launch([said], [{0}], tmp_path, 60)
+
+
 def test_a_build_that_crashes_is_named_and_the_other_is_not_blamed(builds, tmp_path):
     program = tmp_path / "build-b/bin/optimizer_step"
     program.write_text(f'''#!/bin/sh
@@ -191,6 +277,19 @@ case "$*" in *--help*|*--version*) exec "{BIN}/optimizer_step" "$@";; esac
     code, table, said = run(*words, "--", *QUICK, "--steps", "1000000")
     assert (code, table) == (2, "")
     assert "side b, rank 0: was ended by SIGSEGV" in said
+
+
+def test_a_build_that_ends_before_it_meets_the_other_is_named_soon(builds, tmp_path):
+    program = tmp_path / "build-b/bin/optimizer_step"
+    program.write_text(f'''#!/bin/sh
+case "$*" in *--help*|*--version*) exec "{BIN}/optimizer_step" "$@";; esac
+kill -ABRT $$
+''')
+    words = [*builds, "--pairs", "1", "--ranks", "1", "--out", str(tmp_path / "out")]
+    # The other one would wait for it for longer than run() does.
+    code, table, said = run(*words, "--", *QUICK)
+    assert (code, table) == (2, "")
+    assert "side b, rank 0: was ended by SIGABRT" in said
 
 
 def test_options_that_do_not_fit_are_reported_with_the_words_of_the_program(builds, tmp_path):
@@ -236,8 +335,8 @@ class Repository:
             shutil.copy(ROOT / "bench" / name, root / "bench")
         shutil.copytree(ROOT / "bench/paired", root / "bench/paired")
         (root / "results").mkdir()
-        for name in ("__init__.py", "run_folder.py", "schema.json"):
-            shutil.copy(ROOT / "results" / name, root / "results")
+        for file in [*(ROOT / "results").glob("*.py"), ROOT / "results/schema.json"]:
+            shutil.copy(file, root / "results")
         (root / ".venv/bin").mkdir(parents=True)
         (root / ".gitignore").write_text("/.venv\n/.cache/\n/build/\n/runs/\n__pycache__/\n")
         self.git("init", "-q", "-b", "main")
@@ -307,28 +406,63 @@ def test_a_build_that_fails_shows_its_last_lines_and_where_the_rest_is(repositor
     assert "failed" in repository.run("HEAD~1", "HEAD")[2]
 
 
-def test_a_compiler_that_outlives_a_killed_call_is_not_started_beside_itself(repository):
-    pid_file = repository.root / "pid"
-    repository.commit(f"echo $$ > '{pid_file}.new'; mv '{pid_file}.new' '{pid_file}'; sleep 300")
+def ended(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state in "ZX"
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_no_compiler_outlives_an_interrupted_call_and_the_next_one_goes_on(how, repository):
+    pids = repository.root / "pids"
+    # As a build tool does it: the compiler in a process group of its own, its output in the tree.
+    repository.commit(
+        f"""set -m; touch build-began; sleep 300 & echo $$ $! > '{pids}.new'
+mv '{pids}.new' '{pids}'; wait"""
+    )
     words = ["--committed-only", "HEAD", "HEAD", "--", *QUICK]
     with start("--build-command", "sh build.sh", *words, root=repository.root) as process:
         deadline = time.monotonic() + 60
-        while not pid_file.exists():
+        while not pids.exists():
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        process.kill()
-    try:
-        code, _, said = repository.run(*words)
-        assert code == 2 and "another compare_commits is building" in said
-    finally:
-        os.killpg(int(pid_file.read_text()), signal.SIGKILL)
-    commit = repository.git("rev-parse", "HEAD").strip()
+        process.send_signal(how)
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == (-how if how == signal.SIGKILL else 2)
+        if how != signal.SIGKILL:
+            assert "the same command goes on where it stopped" in said.splitlines()[-1]
+    deadline = time.monotonic() + 30
+    while not all(ended(int(pid)) for pid in pids.read_text().split()):
+        assert time.monotonic() < deadline, "what was started to build goes on"
+        time.sleep(0.02)
     # What it left is a whole work tree: the build is taken up in it.
-    left = repository.root / ".cache/compare_commits" / commit / "left"
-    left.touch()
+    commit = repository.git("rev-parse", "HEAD").strip()
     code, _, said = run("--build-command", "false", *words, root=repository.root)
     assert code == 2 and "failed: false exited with 1" in said
-    assert left.exists()
+    assert (repository.root / ".cache/compare_commits" / commit / "build-began").exists()
+
+
+def test_a_commit_that_is_being_built_is_not_built_beside_that(repository):
+    began = repository.root / "began"
+    repository.commit(f"touch '{began}'; sleep 300")
+    words = ["--committed-only", "HEAD", "HEAD", "--", *QUICK]
+    with start("--build-command", "sh build.sh", *words, root=repository.root) as process:
+        deadline = time.monotonic() + 60
+        while not began.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        code, _, said = repository.run(*words)
+        assert code == 2 and "another compare_commits is building" in said
+        process.terminate()
+
+
+def test_a_build_command_that_cannot_be_started_is_named(repository):
+    repository.commit()
+    words = ["--committed-only", "HEAD", "HEAD", "--", *QUICK]
+    code, _, said = run("--build-command", "no-such-tool", *words, root=repository.root)
+    assert code == 2 and "no-such-tool could not be started: No such file" in said
 
 
 def test_revisions_that_cannot_be_compared_are_refused_before_anything_is_built(repository):

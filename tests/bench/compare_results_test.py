@@ -122,7 +122,7 @@ def test_noise_is_uncertain_and_says_how_many_runs_would_tell(tmp_path: Path) ->
     assert row["runs_more"] > 5
     assert row["runs_for_10_percent"] > 5
     text, _ = compare(*base, "--", *new)
-    assert f"uncertain, {row['runs_more']} more would tell" in text
+    assert f"uncertain, {row['runs_more']} more runs a side would tell" in text
     assert json.loads(compare("--format", "json", *base, "--", *new)[0])["in_turn"] is True
 
 
@@ -140,7 +140,7 @@ def test_a_phase_of_the_machine_is_no_regression_and_the_table_says_how_to_launc
     assert "runs a side, launched in turn" in text
     # Those that are there saw phases of their own: what would tell is launched anew.
     row = row_of(*base, "--", *new)
-    assert f"uncertain, {row['runs_more']} a side in turn would tell" in text
+    assert f"uncertain, {row['runs_more']} runs a side in turn would tell" in text
     # The order of the words is not the order of time.
     assert compare(*reversed(base), "--", *new)[0] == text
 
@@ -182,7 +182,14 @@ def test_only_the_two_runs_of_one_pair_are_compared_as_a_pair(tmp_path: Path) ->
 def test_what_bitsandbytes_was_measured_is_in_the_heading(tmp_path: Path) -> None:
     base, new = side(tmp_path / "a", [40, 41])
     for folder, package in (
-        (base, {"version": "0.50.2", "wheel_files_sha256": 8 * "abcd0123"}),
+        (
+            base,
+            {
+                "version": "0.50.2",
+                "wheel_files_sha256": 64 * "f",
+                "files_sha256": 8 * "abcd0123",
+            },
+        ),
         (new, {"version": "0.51.0", "commit": "0123456789abcdef"}),
     ):
         manifest = json.loads((folder / "manifest.json").read_text())
@@ -276,6 +283,103 @@ def test_differing_conditions_are_shown_and_not_compared(tmp_path: Path) -> None
     assert "device: cpu, now cuda" in row["reasons"]
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        *("schema_version", "device", "model", "global_numel", "topology", "wrapping", "replicas"),
+        *("dtype", "optimizer", "state_policy", "world_size", "threads", "build_type"),
+        "percentile_method",
+    ],
+)
+def test_each_condition_of_a_table_counts(tmp_path: Path, column: str) -> None:
+    for name, value in (("a", "1"), ("b", "2")):
+        (tmp_path / name).write_text(f"benchmark,p50_ns,{column}\nBM,10,{value}\n")
+    row = row_of(tmp_path / "a", tmp_path / "b", code=2)
+    assert row["verdict"] == "not compared"
+    assert row["reasons"] == [f"{column}: 1, now 2"]
+    assert row_of(tmp_path / "a", tmp_path / "a")["reasons"] == []
+    row = row_of("--differing-conditions", tmp_path / "a", tmp_path / "b")
+    assert row["verdict"] == "uncertain" and row["reasons"] == [f"{column}: 1, now 2"]
+
+
+@pytest.mark.parametrize("key", ["cpu_model", "cpus_usable", "device_description"])
+def test_each_condition_of_a_manifest_counts(tmp_path: Path, key: str) -> None:
+    base, new = (
+        write_run(tmp_path / name, *case_rows(samples=[1]), {key: value})
+        for name, value in (("a", 2), ("b", 4))
+    )
+    assert row_of(base, new, code=2)["reasons"] == [f"{key}: 2, now 4"]
+    assert row_of("--differing-conditions", base, new)["verdict"] == "uncertain"
+
+
+@pytest.mark.parametrize(
+    ("key", "condition"),
+    [("host_name", "host"), ("num_cpus", "cpus_usable"), ("library_build_type", "build_type")],
+)
+def test_each_condition_of_google_benchmark_counts(
+    tmp_path: Path, key: str, condition: str
+) -> None:
+    for name, value in (("a", 2), ("b", "four")):
+        (tmp_path / f"{name}.json").write_text(benchmarks(BM, context={key: value}))
+    row = row_of(tmp_path / "a.json", tmp_path / "b.json", code=2)
+    assert row["reasons"] == [f"{condition}: 2, now four"]
+
+
+def test_what_one_job_is_must_be_the_same_in_its_rows(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("benchmark,rank,p50_ns,device\nBM,0,10,cpu\nBM,1,10,cuda\n")
+    error = compare(path, path, code=2)[1]
+    assert 't.csv:3: column device is "cuda" and was "cpu" in an earlier row' in error
+    # Ranks may have other numbers of threads.
+    path.write_text("benchmark,rank,p50_ns,threads\nBM,0,10,1\nBM,1,10,2\n")
+    assert row_of(path, path)["verdict"] == "uncertain"
+
+
+@pytest.mark.parametrize(
+    ("words", "worst"),
+    [
+        (["ok", "ok"], "ok"),
+        (["ok", ""], "ok"),
+        (["", ""], None),
+        (["ok", "unverified"], "unverified"),
+        (["unverified", "ok"], "unverified"),
+        (["ok", "broken"], "broken"),
+        (["broken", "ok"], "broken"),
+        (["broken", "unverified"], "broken"),
+        (["fine", "ok"], "unverified"),
+        (["ok", "fine"], "unverified"),
+    ],
+)
+def test_a_job_has_the_worst_contract_and_the_most_bytes_of_its_ranks(
+    tmp_path: Path, words: list[str], worst: str | None
+) -> None:
+    head = "benchmark,rank,p50_ns,contract,state_bytes,peak_allocated_bytes"
+    path = tmp_path / "t.csv"
+    path.write_text(f"{head}\nBM,0,10,{words[0]},7,3\nBM,1,10,{words[1]},5,9\nBM,2,10,,6,\n")
+    side = row_of(path, path)["base"]
+    assert side["contract"] == worst
+    assert (side["state_bytes"], side["peak_allocated_bytes"]) == (7, 9)
+
+
+def test_repetitions_of_a_run_give_their_median(tmp_path: Path) -> None:
+    rows = [(0, 0, 10), (0, 1, 10), (1, 0, 30), (1, 1, 30), (2, 0, 11), (2, 1, 11)]
+    path = tmp_path / "t.csv"
+    path.write_text(
+        "benchmark,repetition,rank,p50_ns,p90_ns\n"
+        + "".join(f"BM,{repetition},{rank},{ns},{2 * ns}\n" for repetition, rank, ns in rows)
+    )
+    side = row_of(path, path)["base"]
+    assert (side["runs"], side["p50_ns"], side["p90_ns"]) == (1, 11, 22)
+
+
+def test_a_row_that_was_not_measured_is_a_status_and_an_empty_one_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("benchmark,status,status_reason,p50_ns\nBM,,,10\nbad,failed,why,\n")
+    rows = rows_of(path, path)
+    assert rows["BM"]["verdict"] == "uncertain" and rows["bad"]["verdict"] == "not compared"
+    assert rows["bad"]["reasons"] == ["base failed: why", "new failed: why"]
+
+
 def test_rows_of_one_side_only_are_listed(tmp_path: Path) -> None:
     """D6: 10 configurations, of which the new run has two; a misspelt filter matches none."""
 
@@ -304,8 +408,88 @@ def test_runs_that_are_not_whole_are_shown_and_left_out(tmp_path: Path) -> None:
     assert f"left out: {new[-2]} is not complete (status incomplete)" in out
     assert f"left out: {new[-1]} was not run" in out
     assert "5 runs of" in out
+    # Whatever of its tables is there.
+    (new[-1] / "results.csv").unlink()
+    assert compare(*base, "--", *new)[0] == out
     _, error = compare(*base, "--", *new[-2:], code=2)
     assert "no benchmark could be compared" in error
+
+
+def test_a_folder_that_did_not_get_its_name_is_left_out(tmp_path: Path) -> None:
+    (base,) = side(tmp_path / "a", [40])
+    (new,) = side(tmp_path / "b", [41])
+    unnamed = new.rename(new.with_name("0.incomplete"))
+    for word in (f"{unnamed}", f"{unnamed}/", f"{unnamed}/../0.incomplete//"):
+        out, _ = compare(base, word, code=2)
+        assert "is not complete (status complete): it still goes on or was cut short" in out
+    assert row_of(f"{base}/", base)["verdict"] == "uncertain"
+
+
+def test_tables_of_a_folder_must_be_files_of_its_schema(tmp_path: Path) -> None:
+    base, new = side(tmp_path / "a", [40, 41])
+    results = new / "results.csv"
+    whole = results.read_text()
+    head, first, second = whole.splitlines()
+    results.write_text("\n".join([head, first, "2" + second[1:], ""]))
+    error = compare(base, new, code=2)[1]
+    assert "results.csv:3: has another schema_version than the manifest" in error
+    # A table with a row less, or of which a rank's row came twice.
+    results.write_text(f"{head}\n{first}\n")
+    assert "results.csv: holds 1 rows, the manifest says 2" in compare(base, new, code=2)[1]
+    results.write_text("\n".join([head, first, first, ""]))
+    assert "results.csv:3: a row of the same benchmark" in compare(base, new, code=2)[1]
+    results.write_text(whole)
+    for name in ("results.csv", "samples.csv"):
+        kept = (new / name).rename(tmp_path / "kept")
+        assert f"{new / name}: cannot be read" in compare(base, new, code=2)[1]
+        os.mkfifo(new / name)
+        assert f"{new / name}: cannot be read" in compare(base, new, code=2)[1]
+        (new / name).unlink()
+        kept.rename(new / name)
+    os.mkfifo(tmp_path / "pipe")
+    assert "pipe: is no regular file" in compare(base, tmp_path / "pipe", code=2)[1]
+
+
+def test_a_build_with_changes_is_named_as_one(tmp_path: Path) -> None:
+    base, new = (
+        write_run(tmp_path / name, *case_rows(samples=[1]), {"commit": 5 * "abcd0123", "dirty": d})
+        for name, d in (("a", False), ("b", True))
+    )
+    assert (
+        compare(base, new)[0]
+        .splitlines()[0]
+        .endswith("1 run of abcd0123abcd-dirty against base, 1 run of abcd0123abcd")
+    )
+
+
+def test_a_table_of_samples_with_bad_columns_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s.csv"
+    path.write_text("benchmark,step_ns,step_ns\nBM,10,11\n")
+    assert 's.csv:1: the header names column "step_ns" twice' in compare(path, path, code=2)[1]
+    path.write_text("benchmark,step_ns\nBM,10\nBM,10,11\n")
+    assert "s.csv:3: the row has 3 fields, the header 2" in compare(path, path, code=2)[1]
+    path.write_text("benchmark,step_ns\nBM,ten\n")
+    assert 's.csv:2: column step_ns is "ten"' in compare(path, path, code=2)[1]
+    path.write_text("benchmark,rank\nBM,1\n")
+    assert "s.csv:1: is neither" in compare(path, path, code=2)[1]
+
+
+def test_what_stopped_a_run_is_told_in_the_words_of_who_did(tmp_path: Path) -> None:
+    (base,) = side(tmp_path / "a", [40])
+    told = {
+        "status": "not-run",
+        "reason": "the job was refused",
+        "class": "user",
+        "code": "QOS",
+        "words": ["sbatch: error:\x1b[31m no", 7],
+        "queue": [f"job {i}" for i in range(10)],
+    }
+    new = write_run(tmp_path / "b", *case_rows(samples=[1]), told)
+    out, _ = compare(base, new, code=2)
+    line = next(line for line in out.splitlines() if "left out: " in line)
+    assert "was not run: the job was refused (user, QOS); in Slurm's words: " in line
+    assert "sbatch: error:" in line and "\x1b" not in line
+    assert line.count('"job ') == 8 and line.endswith(", and 2 more")
 
 
 def test_a_folder_that_was_cut_off_is_refused(tmp_path: Path) -> None:
@@ -325,6 +509,15 @@ def test_rows_are_counted_through_quoted_line_breaks(tmp_path: Path) -> None:
     samples = new / "samples.csv"
     samples.write_text(samples.read_text().rpartition("1,")[0])
     assert "samples.csv" in compare(base, new, code=2)[1]
+
+
+def test_rows_are_counted_through_a_quote_far_from_the_end(tmp_path: Path) -> None:
+    """A table larger than the buffer, whose only quotes are at its beginning."""
+    rows, samples = case_rows(samples=[1], model='a "model",\nof two lines')
+    more = case_rows(samples=[1] * 40_000, optimizer="AdamW")
+    run = write_run(tmp_path / "a", rows + more[0], samples + more[1])
+    assert (run / "samples.csv").stat().st_size > 2 << 20
+    assert len(rows_of(run, run)) == 2
 
 
 def test_old_tables_alone_are_compared(tmp_path: Path) -> None:
@@ -361,7 +554,7 @@ def test_hard_csv_is_read_or_refused_with_its_line(tmp_path: Path) -> None:
     assert row["benchmark"] == name
     assert row["ratio"] == "1"
     assert row["ratio_low"] == row["base_state_bytes"] == ""
-    assert '| BM<int, "x\\|y"> |' in compare(good, good)[0]
+    assert '| BM\\<int, "x\\|y"> |' in compare(good, good)[0]
     bad = tmp_path / "bad.csv"
     for text, place in (
         ('benchmark,p50_ns\nBM,"19,260"\n', "bad.csv:2: column p50_ns"),
@@ -466,6 +659,63 @@ def test_csv_of_google_benchmark_is_read_behind_its_preamble(tmp_path: Path) -> 
     assert "gb.csv:5: column real_time" in compare(path, path, code=2)[1]
 
 
+def test_aggregates_of_google_benchmark_count_only_where_there_is_nothing_else(
+    tmp_path: Path,
+) -> None:
+    def entry(name: str, real: float, aggregate: str = "") -> dict[str, Any]:
+        kind = {"run_type": "aggregate", "aggregate_name": aggregate} if aggregate else {}
+        return {"name": name, "run_name": "BM", "real_time": real, "time_unit": "us", **kind}
+
+    path = tmp_path / "g.json"
+    ways = [
+        entry("BM_mean", 50, "mean"),
+        entry("BM_median", 20, "median"),
+        entry("BM_cv", 0.1, "cv") | {"time_unit": "%"},
+    ]
+    path.write_text(benchmarks(*ways))
+    side = row_of(path, path)["base"]
+    assert (side["p50_ns"], side["p90_ns"]) == (20_000, 20_000)
+    path.write_text(benchmarks(entry("BM", 10), entry("BM", 14), *ways))
+    side = row_of(path, path)["base"]
+    assert (side["p50_ns"], side["p90_ns"]) == (12_000, pytest.approx(13_600))
+    csv_path = tmp_path / "g.csv"
+    head = "name,iterations,real_time,cpu_time,time_unit\n"
+    ways_text = "BM_mean,2,50,1,us\nBM_median,2,20,1,us\nBM_cv,2,0.1,0.1,\n"
+    csv_path.write_text(head + "BM,10,10,1,us\nBM,10,14,1,us\n" + ways_text)
+    assert row_of(csv_path, csv_path)["base"]["p50_ns"] == 12_000
+    csv_path.write_text(head + ways_text.replace(",2,", ",,"))
+    assert row_of(csv_path, csv_path)["base"]["p50_ns"] == 20_000
+    # A benchmark may be called like one.
+    csv_path.write_text(head + "find_median,10,7,1,ns\n")
+    assert rows_of(csv_path, csv_path)["find_median"]["base"]["p50_ns"] == 7
+
+
+def test_repetitions_of_a_csv_of_google_benchmark_keep_both_clocks(tmp_path: Path) -> None:
+    path = tmp_path / "g.csv"
+    path.write_text(
+        "name,iterations,real_time,cpu_time,time_unit\nBM,1,2,8,ms\nBM,1,4,16,us\nBM,1,3,,s\n"
+    )
+    other = google(tmp_path / "b.json", {"BM": [(4e6, 4e6), (8e3, 16e3), (3e9, 1)]})
+    changes = row_of(path, other)["repetitions"]
+    assert [one["time"] for one in changes] == pytest.approx([1, 1, 0])
+    assert [one["cpu"] for one in changes] == [pytest.approx(-0.5), pytest.approx(0), None]
+
+
+def test_files_of_google_benchmark_are_lined_up_by_their_dates(tmp_path: Path) -> None:
+    def dated(minute: int, real: float) -> Path:
+        path = tmp_path / f"{minute:02}.json"
+        date = f"2026-12-01T10:{minute:02}:00+00:00"
+        path.write_text(benchmarks(BM | {"real_time": real}, context={"date": date}))
+        return path
+
+    base = [dated(2 * i, 100 + i) for i in range(5)]
+    in_turn = [dated(2 * i + 1, 100 + i) for i in range(5)]
+    later = [dated(20 + i, 100 + i) for i in range(5)]
+    note = "launched one after the other"
+    assert note not in compare(*base, "--", *in_turn)[0]
+    assert note in compare(*base, "--", *later)[0]
+
+
 DEEP = "[" * 10**6 + "]" * 10**6
 BM = {"name": "BM", "real_time": 10, "time_unit": "ns"}
 
@@ -482,6 +732,8 @@ def benchmarks(*rows: Any, context: Any = None) -> str:
         ("t.csv", "benchmark,p50_ns,state_bytes\nBM,5,-1\n", "t.csv:2: column state_bytes is -1"),
         ("t.csv", "benchmark,p50_ns\nBM,nan\n", 't.csv:2: column p50_ns is "nan"'),
         ("t.csv", "benchmark,p50_ns\nBM,1e99\n", 't.csv:2: column p50_ns is "1e99"'),
+        ("t.csv", "benchmark,p50_ns\nBM,3\n,5\n", "t.csv:3: the row names no benchmark"),
+        ("t.csv", "benchmark,step_ns\nBM,3\n,3\n", "t.csv:3: the row names no benchmark"),
         ("t.csv", "benchmark,step_ns\nBM,3\nBM,-3\n", "t.csv:3: column step_ns is -3"),
         ("t.csv", "benchmark,rank,p50_ns\nBM,0,10\nBM,1,11\n", "t.csv:3: column p50_ns is 11 and"),
         ("t.csv", "benchmark,p50_ns\rBM,10\r", "t.csv:1: a carriage return stands alone"),
@@ -522,6 +774,49 @@ def test_impossible_values_are_one_line_with_their_place(
     (tmp_path / name).write_text(text.replace("DEEP", DEEP))
     for sides in ((good, tmp_path / name), (tmp_path / name, good)):
         assert said in compare(*sides, code=2)[1]
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ({"real_time": "x"}, "type must be number, but is string"),
+        ({"real_time": [1]}, "type must be number, but is array"),
+        ({"time_unit": "weeks"}, 'unknown time_unit "weeks"'),
+        ({"time_unit": 7}, "type must be string, but is number"),
+        ({"cpu_time": -1}, "has the cpu_time -1, below 0"),
+        ({"name": None}, "type must be string, but is null"),
+        ({"name": ""}, "has no name"),
+        ({"run_name": ""}, "has an empty run_name"),
+        ({"skipped": 3}, "type must be boolean, but is number"),
+        ({"run_type": {}}, "type must be string, but is object"),
+    ],
+)
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_row_of_google_benchmark_that_cannot_be_read_is_named_with_its_line(
+    tmp_path: Path, bad: dict[str, Any], said: str, indent: int | None
+) -> None:
+    # What may stand before and between the rows: texts with quotes, brackets and commas, lists.
+    odd = {"name": 'a "]}[{,\\', "real_time": 1, "benchmarks": [{"x": [1, {}]}, []]}
+    context = {"caches": [{"type": "Data", "sizes": [1, 2]}], "benchmarks": [1, 2, 3]}
+    rows = [odd, BM, BM | {"name": "marked"} | bad, BM]
+    path = tmp_path / "g.json"
+    document = {"executable": "benchmarks", "context": context, "benchmarks": rows}
+    path.write_text("\ufeff\n" + json.dumps(document, indent=indent))
+    # A row starts a line where rows are indented: with the brace before its first key.
+    lines = path.read_text(encoding="utf-8").splitlines()
+    starts = [i for i, line in enumerate(lines, 1) if line == "    {"]
+    line = 2 if indent is None else starts[-2]
+    error = compare(path, path, code=2)[1]
+    assert f"g.json:{line}: benchmark 3 of the list" in error and said in error
+
+
+def test_a_row_of_google_benchmark_without_a_name_or_time_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "g.json"
+    for lacking in ("name", "real_time"):
+        row = {key: value for key, value in BM.items() if key != lacking}
+        path.write_text('{"benchmarks": [\n' + json.dumps(BM) + ",\n" + json.dumps(row) + "]}\n")
+        assert "g.json:3: benchmark 2 of the list" in compare(path, path, code=2)[1]
+        assert f"key '{lacking}' not found" in compare(path, path, code=2)[1]
 
 
 def test_a_google_csv_with_bad_columns_or_no_name_is_refused(tmp_path: Path) -> None:
@@ -566,11 +861,22 @@ def test_a_benchmark_that_was_skipped_has_not_failed(tmp_path: Path) -> None:
     assert row_of(good, path, code=1)["verdict"] == "regression"
 
 
+def test_a_name_is_no_markup_in_the_table(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    name = "BM<script>a</script>`*b*[x](y)&lt;\\|z"
+    path.write_text(f"benchmark,p50_ns,contract\n{name},10,<b>\n")
+    out, _ = compare(path, path)
+    assert "| BM\\<script>a\\</script>\\`\\*b\\*\\[x](y)\\&lt;\\\\\\|z |" in out
+    assert out.count("<b>") == 0  # another word than the three verifies nothing
+    # CSV and JSON hold it as it is.
+    assert next(iter(rows_of(path, path))) == name
+
+
 def test_foreign_bytes_do_not_reach_the_terminal(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(b"benchmark,p50_ns\nA\x1b[31m\xff\xc2\x9b,10\n\xc3\xa9,10\n")
     out, _ = compare(path, path)
-    assert "| A [31m\\xff\\xc2\\x9b |" in out and "| é |" in out
+    assert "| A \\[31m\\xff\\xc2\\x9b |" in out and "| é |" in out
 
 
 @pytest.mark.parametrize(
@@ -619,6 +925,26 @@ def test_a_run_counts_once(tmp_path: Path) -> None:
     link.symlink_to(new[0])
     assert "on the side of new" in compare(*base, "--", *new, link, code=2)[1]
     assert compare("--paired", *base, *base, "--", *new, link, code=2)
+    twice = ["--history", *base, "--history", link, "--history", *new]
+    assert "is given twice on the side of --history" in compare(*twice, *base, *new, code=2)[1]
+    # A table of it is the run, too.
+    tables = [base[0] / name for name in ("results.csv", "samples.csv")]
+    for words in ([*base, tables[0]], tables):
+        error = compare(*words, "--", *new, code=2)[1]
+        assert f"{words[1]}: is given twice on the side of base" in error
+
+
+def test_a_run_on_both_sides_is_named(tmp_path: Path) -> None:
+    base, new = side(tmp_path / "a", [40, 41]), side(tmp_path / "b", [44, 45])
+    link = tmp_path / "link"
+    link.symlink_to(base[0])
+    for again in (base[0], link, base[0] / "results.csv", base[0].parent / ".." / "a" / "0"):
+        said = f"{again} is given on both sides: a run shows no change against itself"
+        assert f"- {said}\n" in compare(*base, "--", *new, again)[0]
+        document = json.loads(compare("--format", "json", *base, "--", *new, again)[0])
+        assert said in document["notes"]
+    assert "given on both sides" in compare(base[0], base[0])[0]
+    assert "given on both sides" not in compare(*base, "--", *new)[0]
 
 
 def test_usage_errors_are_one_line_and_help_has_examples(tmp_path: Path) -> None:
@@ -627,6 +953,9 @@ def test_usage_errors_are_one_line_and_help_has_examples(tmp_path: Path) -> None
     assert compare("--version")[0].startswith("compare_results, stepscope ")
     for words in ([], ["a"], ["a", "b", "c"], ["--", "b"], ["--format", "xml", "a", "b"]):
         compare(*words, code=2)
+    assert "--threshold is below 0" in compare("--threshold", "-1", "a", "b", code=2)[1]
+    error = compare("a", "--", "b", "--json", "c", code=2)[1]
+    assert "option --json stands behind --; give options before the sides" in error
     assert "nowhere: there is no such file or folder" in compare("nowhere", "there", code=2)[1]
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from bench.paired.launch import free_port
+from bench.free_ports import free_port
+from bench.paired.subject import subject, unrecordable
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(os.environ["STEPSCOPE_BIN"])
@@ -32,16 +34,22 @@ _planted.step = _first
 """
 
 
-def plant(folder: Path, what: str) -> Path:
-    """A folder with a bitsandbytes that is the installed one, but for what its steps do first."""
-    asked = "import importlib.util as u; print(u.find_spec('bitsandbytes').origin)"
+def installed_package(name: str) -> Path:
+    """Its folder in the environment of the tests."""
+    asked = f"import importlib.util as u; print(u.find_spec('{name}').origin)"
     origin = subprocess.run(
         [VENV / "bin/python", "-c", asked], capture_output=True, text=True, check=True, cwd="/"
     ).stdout.strip()
+    return Path(origin).parent
+
+
+def plant(folder: Path, what: str) -> Path:
+    """A folder with a bitsandbytes that is the installed one, but for what its steps do first."""
+    installed = installed_package("bitsandbytes")
     package = folder / "bitsandbytes"
     (package / "optim").mkdir(parents=True)
     for part in (Path(), Path("optim")):
-        for one in (Path(origin).parent / part).iterdir():
+        for one in (installed / part).iterdir():
             if one.name not in ("__pycache__", "optim"):
                 (package / part / one.name).symlink_to(one)
     start = package / "optim" / "__init__.py"
@@ -138,6 +146,48 @@ def test_a_slower_bitsandbytes_is_found_and_an_interrupted_comparison_goes_on(tm
     code, table, said = compare(usual, slow, out, "--pairs", "3", *words)
     assert (code, table) == (2, "")
     assert "sha256" in said.splitlines()[-1]
+
+
+def with_torch(folder: Path, version: str) -> Path:
+    """An environment with the installed packages, whose PyTorch says that it is of that version."""
+    installed = installed_package("torch")
+    package = folder / "packages/torch"
+    package.mkdir(parents=True)
+    for one in installed.iterdir():
+        if one.name not in ("__pycache__", "version.py"):
+            (package / one.name).symlink_to(one)
+    text = (installed / "version.py").read_text()
+    said = re.sub(r"(?m)^__version__ = .*$", f"__version__ = {version!r}", text, count=1)
+    (package / "version.py").write_text(said)
+    python = folder / "bin/python"
+    python.parent.mkdir()
+    python.write_text(
+        f'#!/bin/sh\nPYTHONPATH="{package.parent}" exec "{VENV / "bin/python"}" "$@"\n'
+    )
+    python.chmod(0o755)
+    return folder
+
+
+def test_a_pytorch_that_the_recorder_does_not_fit_is_measured_without_it(tmp_path):
+    out = tmp_path / "out"
+    words = ["--pairs", "1", "--ranks", "1", "--", *ONE_CASE[2:], "--steps", "10"]
+    code, table, said = compare(VENV, with_torch(tmp_path / "other", "2.9.1"), out, *words)
+    assert code == 0, said
+    why = "side b has PyTorch 2.9.1, and the recorder was built for "
+    assert said.count(why) == 1 and "steps are not recorded (--trace 0)" in said
+    assert f"Contracts are unverified: {why}" in table.splitlines()[-1]
+    assert (out / "comparison.md").read_text() == table
+    for side in ("base", "new"):
+        assert verdict(out)[side]["contract"] == "unverified"
+    assert not list(out.glob("pair-001/*/traces/*"))
+    # Another build of the same release has the same classes.
+    same = with_torch(tmp_path / "same", f"{own_torch().partition('+')[0]}+other")
+    subjects = [subject(ROOT, one) for one in (VENV, same)]
+    assert unrecordable(ROOT, subjects) == ""
+
+
+def own_torch() -> str:
+    return subject(ROOT, VENV).torch
 
 
 def test_a_bitsandbytes_whose_steps_fail_is_a_regression_and_the_other_is_measured(tmp_path):

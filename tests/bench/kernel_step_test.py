@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -18,11 +19,29 @@ def run(*words):
     )
 
 
-def is_release():
-    return ", Release)" in run("--version").stdout
+def build_type():
+    """As it was asked of CMake, not as the program itself says."""
+    cache = (PROGRAM.parent.parent / "CMakeCache.txt").read_text()
+    return re.search(r"^CMAKE_BUILD_TYPE:\w+=(.*)$", cache, re.MULTILINE)[1]
 
 
-needs_release = pytest.mark.skipif(not is_release(), reason="measures in a Release build only")
+needs_release = pytest.mark.skipif(
+    build_type() != "Release", reason="measures in a Release build only"
+)
+
+
+@pytest.mark.skipif(build_type() == "Release", reason="needs another build, asan or tsan")
+@pytest.mark.parametrize("words", [[], ["--quick"], ["--benchmark_format=json"]])
+def test_a_build_that_is_not_release_measures_nothing(words, tmp_path):
+    done = run(*words, "--sizes", 256, "--rounds", 1, "--out", tmp_path / "run")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert f"this is a {build_type()} build, whose times mean nothing" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_program_knows_its_build_type():
+    assert f", {build_type()})" in run("--version").stdout
 
 
 def test_names_say_subject_optimizer_dtype_and_size():
@@ -94,6 +113,7 @@ def test_a_forced_instruction_set_is_used_and_named():
         ("--benchmark_min_time=1",),
         ("--benchmark_repetitions=3",),
         ("surplus",),
+        ("--subject", "bitsandbytes"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(words):
@@ -156,6 +176,33 @@ def test_a_peer_that_fails_is_one_line_and_leaves_no_run_folder(tmp_path, answer
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
     assert not out.exists()
+
+
+@needs_release
+@pytest.mark.parametrize(("step_ns", "steps"), [(200_000_000, 1 + 3), (1_000_000, 5 + 3)])
+def test_a_peer_whose_step_is_long_takes_one_step_of_warm_up(tmp_path, step_ns, steps):
+    """With torchao's and bitsandbytes' seconds a step, the rest of the warm-up is minutes."""
+    log = tmp_path / "requests"
+    python = tmp_path / "python"
+    python.write_text(f"""#!/bin/sh
+while read -r word number count rest; do
+  echo "$word $number $count" >> {log}
+  case $word in
+    step) echo "ok $((count * {step_ns}))" ;;
+    *) echo "ok 1.0" ;;
+  esac
+done
+""")
+    python.chmod(0o755)
+    done = run(
+        *("--sizes", 256, "--dtypes", "fp32", "--rounds", 3, "--python", python),
+        *("--peers", "bitsandbytes"),
+    )
+    assert done.returncode == 0, done.stderr
+    requests = [line.split() for line in log.read_text().splitlines()]
+    for number in ("0", "1"):
+        asked = [int(count) for word, of, count in requests if (word, of) == ("step", number)]
+        assert sum(asked) == steps, requests
 
 
 def test_an_unknown_peer_is_refused():

@@ -14,8 +14,9 @@ import time
 from pathlib import Path
 
 import pytest
-from ranks import RANK_VARIABLES, free_port
+from ranks import RANK_VARIABLES
 
+from bench.free_ports import free_port
 from results.run_folder import RunFolderError, read_run_folder
 
 PROGRAM = Path(os.environ["STEPSCOPE_BIN"]) / "optimizer_step"

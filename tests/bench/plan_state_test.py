@@ -311,6 +311,9 @@ def test_what_cannot_be_is_refused_in_one_line(arguments: list, message: str) ->
     [
         ["--rank"],
         ["--optimizer", "LAMB"],
+        ["--optimizer", "PagedLion8bit"],
+        ["--optimizer", "AdEMAMix8bit"],
+        ["--max-unorm", 1],
         ["--min-8bit-size", -1],
         ["--world-size", 0],
         ["--replicas", "2x"],
@@ -327,6 +330,19 @@ def test_a_dtype_that_is_asked_for_makes_a_mixed_unit_one(tmp_path: Path) -> Non
     words = ["--model", model_of(tmp_path, *shapes), "--topology", "fsdp1", "--world-size", 2]
     assert error(*words).startswith("parameter a.b: it is bf16 and a.w of the same fsdp1 unit")
     assert plan(*words, "--dtype", "bf16")["a_rank"]["parameter_bytes"]["total"] == 32
+
+
+def test_without_a_model_it_says_which_one_it_has_planned() -> None:
+    for words, taken in (
+        ([], "gpt2 under fsdp2 on 1 rank"),
+        (["--world-size", 8, "--topology", "ddp"], "gpt2 under ddp on 8 ranks"),
+    ):
+        for form in ([], ["--json"], ["--ranks"]):
+            done = run(*words, *form)
+            assert done.returncode == 0
+            assert done.stderr == f"plan_state: no --model is given; this is {taken}\n"
+            assert done.stdout == run("--model", "gpt2", *words, *form).stdout
+    assert run("--model", "gpt2").stderr == "", "what was asked for needs no word"
 
 
 def test_help_and_version_are_answers() -> None:

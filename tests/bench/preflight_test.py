@@ -157,6 +157,16 @@ def test_more_ranks_than_cores_is_a_stop():
     assert host.cores(len(os.sched_getaffinity(0)) + 1).level == STOP
 
 
+def test_ranks_that_were_meant_to_share_are_a_warning():
+    found = host.cores(len(os.sched_getaffinity(0)) + 1, may_share=True)
+    assert (found.level, found.advice.split(":")[0]) == (WARNING, "asked for (--oversubscribed)")
+    assert host.cores(1, may_share=True).level == OK
+    on_gpus = gpu.check(gpu.parse(words(B300)), 2, None, may_share=True)
+    assert [one.check for one in on_gpus if one.level != OK] == ["gpus"]
+    assert on_gpus[0].level == WARNING
+    assert gpu.check(None, 1, None, may_share=True)[0].level == STOP
+
+
 def test_other_work_on_the_node_is_a_warning():
     assert host.load(0.4, 8).level == OK
     assert host.load(5.0, 8).level == WARNING
@@ -229,6 +239,41 @@ def test_ranks_that_cannot_add_up_are_a_stop_with_the_reason(monkeypatch):
     found = loopback.check("cpu", 2, Path(sys.executable))
     assert found.level == STOP
     assert "no such interface" in found.found
+
+
+def test_one_rank_that_fails_is_named_while_the_others_wait_for_it(monkeypatch):
+    monkeypatch.setattr(
+        loopback,
+        "RANK",
+        "import os, sys, time\n"
+        "if os.environ['RANK'] == '1': sys.exit('no memory left')\n"
+        "print('loaded', flush=True)\ntime.sleep(600)\n",
+    )
+    found = loopback.check("cpu", 2, Path(sys.executable))
+    assert found.level == STOP
+    assert "rank 1 of 2: no memory left" in found.found
+
+
+def test_a_node_on_which_pytorch_loads_slowly_is_a_warning_and_no_stop(monkeypatch):
+    monkeypatch.setattr(loopback, "LOAD_SECONDS", 1)
+    monkeypatch.setattr(loopback, "RANK", "import time\ntime.sleep(600)\n")
+    found = loopback.check("cpu", 2, Path(sys.executable))
+    assert found.level == WARNING
+    assert "PyTorch was not loaded within 1 s" in found.found
+
+
+def test_ranks_that_load_and_then_hang_are_a_stop(monkeypatch):
+    monkeypatch.setattr(loopback, "SUM_SECONDS", 1)
+    monkeypatch.setattr(
+        loopback, "RANK", "import time\nprint('loaded', flush=True)\ntime.sleep(600)\n"
+    )
+    found = loopback.check("cpu", 2, Path(sys.executable))
+    assert found.level == STOP
+    assert "rank 0 of 2: no end within 1 s after PyTorch was loaded" in found.found
+
+
+def test_the_limits_of_the_sum_leave_the_preflight_its_minute():
+    assert loopback.LOAD_SECONDS + loopback.SUM_SECONDS <= 50
 
 
 def test_the_whole_preflight_ends_in_time_and_says_what_it_saw(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
 import os
@@ -16,6 +15,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from ranks import BIN, Job, run
+
+from tests.small_disk import small_disk
 
 ONE_CASE = ["--optimizer", "Lion8bit", "--dtype", "fp32", "--threads", "1"]
 QUICK = ["--quick", *ONE_CASE]
@@ -66,22 +67,8 @@ def test_a_rank_that_dies_before_the_ranks_meet_is_named_by_every_other(tmp_path
     assert not (tmp_path / "no.incomplete").exists()
 
 
-@contextlib.contextmanager
-def small_disk(folder: Path):
-    """A disk of its own, which only root may have."""
-    folder.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", "size=64k", "stepscope-test", str(folder)]
-    mounted = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
-    if mounted.returncode != 0:
-        pytest.skip(f"no small disk can be mounted here: {mounted.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], timeout=20, check=True)
-
-
 def test_a_disk_that_fills_up_ends_every_rank_and_says_so(tmp_path):
-    with small_disk(tmp_path / "disk") as disk:
+    with small_disk(tmp_path / "disk", "64k") as disk:
         # Its samples take more than the disk holds.
         out = disk / "run"
         arguments = ["--model", "tiny", "--steps", "1500", "--trace", "0", *ONE_CASE]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
 from dataclasses import dataclass, field
+from operator import sub
 from pathlib import Path
 
+from bench.free_ports import free_port
+
 # What a launcher would set must not leak in from the surroundings of the test, either.
-from bench.paired.launch import RANK_VARIABLES, free_port
+from bench.paired.launch import RANK_VARIABLES
 
 BIN = Path(os.environ["STEPSCOPE_BIN"])
 
@@ -75,6 +79,28 @@ class Job:
             process.wait()
             process.stdout.close()
             process.stderr.close()
+
+    def waits(self) -> list[int]:
+        """How often the main thread of each rank has waited for anything."""
+        pattern = re.compile(r"^voluntary_ctxt_switches:\s*(\d+)$", re.MULTILINE)
+        texts = [Path(f"/proc/{process.pid}/status").read_text() for process in self.processes]
+        return [int(pattern.search(text)[1]) for text in texts]
+
+    def wait_until_in_step(self, folder: Path) -> None:
+        """Returns when the ranks have written to `folder`, and take one step after the other.
+
+        Before that, each loads its libraries and checks its optimizer, which on a busy machine may
+        take one of them longer than a brief --timeout. A step waits for the other ranks; little
+        else does.
+        """
+        deadline = time.monotonic() + 60
+        before = None
+        while before is None or min(map(sub, self.waits(), before)) < 300:
+            assert time.monotonic() < deadline
+            assert all(process.poll() is None for process in self.processes)
+            if before is None and (folder / "manifest.json").exists():
+                before = self.waits()
+            time.sleep(0.02)
 
     def wait(self, rank: int, timeout: float = 120) -> Ended:
         out, err = self.processes[rank].communicate(timeout=timeout)

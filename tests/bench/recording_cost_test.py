@@ -9,9 +9,10 @@ import pytest
 
 from tests.bench.ranks import Ended, run
 
-# Of the fastest steps, since a busy machine slows any. What is measured alone is some hundredths
-# of a percent: records are tens of bytes and tenths of a microsecond.
-MOST_PERCENT = 25.0
+# By the median or by the fastest steps, whichever is less: a machine with other work moves one of
+# them now and then (seen: 4.5 and 22 percent), and recording that is slow moves both.
+MOST_PERCENT = 8.0
+PAIRS = 300
 
 
 def cost(*arguments: object, ranks: int = 1) -> list[Ended]:
@@ -21,26 +22,26 @@ def cost(*arguments: object, ranks: int = 1) -> list[Ended]:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "m.json"
-    path.write_text(json.dumps([{"name": f"p{i}", "shape": [512, 1024]} for i in range(8)]))
+    path.write_text(json.dumps([{"name": f"p{i}", "shape": [512, 1024]} for i in range(2)]))
     return path
 
 
 def costs_of_all(model: Path, *words: str) -> list[list[str]]:
     """The lines of a rank's table, one an optimizer; each must cost next to nothing."""
-    ended = cost("--model", model, "--pairs", 20, "--threads", 1, *words)[0]
+    ended = cost("--model", model, "--pairs", PAIRS, "--threads", 1, *words)[0]
     assert ended.code == 0, ended.err
     lines = [line.split() for line in ended.out.splitlines()[2:]]
     assert [line[:2] for line in lines] == [
-        ["torch/AdamW", "20"],
-        ["native/AdamW8bit", "20"],
-        ["native/Lion8bit", "20"],
+        ["torch/AdamW", str(PAIRS)],
+        ["native/AdamW8bit", str(PAIRS)],
+        ["native/Lion8bit", str(PAIRS)],
     ]
     for line in lines:
-        assert float(line[6]) < MOST_PERCENT, ended.out
+        assert min(float(line[4]), float(line[6])) < MOST_PERCENT, ended.out
     return lines
 
 
-def test_recording_costs_a_step_of_4_million_elements_next_to_nothing(model: Path) -> None:
+def test_recording_costs_a_step_of_1_million_elements_next_to_nothing(model: Path) -> None:
     for line in costs_of_all(model):
         assert float(line[2]) > 0 and float(line[3]) > 0
 

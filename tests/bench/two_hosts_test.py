@@ -71,33 +71,41 @@ def hosts():
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
-def start(hosts, words, program=PROGRAM, by_rank=({}, {}), **more):
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
-    environment |= {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-    environment |= {"MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": "29500", "OMP_NUM_THREADS": "1"}
-    return [
-        subprocess.Popen(
-            ["ip", "netns", "exec", name, *program, *words],
-            env=environment | {"RANK": str(rank)} | more | by_rank[rank],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank, (name, _) in enumerate(hosts)
-    ]
+@pytest.fixture
+def start(hosts):
+    """Starts a program on both hosts; its processes are ended with the test, however that ends, and
+    before the hosts are taken away."""
+    processes = []
+
+    def on_both(words, program=PROGRAM, by_rank=({}, {}), **more):
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
+        environment |= {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+        environment |= {"MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": "29500", "OMP_NUM_THREADS": "1"}
+        ranks = [
+            subprocess.Popen(
+                ["ip", "netns", "exec", name, *program, *words],
+                env=environment | {"RANK": str(rank)} | more | by_rank[rank],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank, (name, _) in enumerate(hosts)
+        ]
+        processes.extend(ranks)
+        return ranks
+
+    yield on_both
+    for process in processes:
+        process.kill()  # ip became the program: exec keeps the process
+        process.communicate()
 
 
 def finish(processes, timeout):
-    try:
-        return [process.communicate(timeout=timeout) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    return [process.communicate(timeout=timeout) for process in processes]
 
 
 def until_measuring(out, processes):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180  # loading PyTorch takes a busy machine more than a minute
     while not Path(f"{out}.incomplete/manifest.json").exists():
         assert time.monotonic() < deadline, "the ranks did not begin to measure"
         assert all(process.poll() is None for process in processes)
@@ -119,12 +127,12 @@ def require_measured(out, processes):
     [(PROGRAM, QUICK), (DRIVER, [*DRIVER_CASE, "--steps", "5"])],
     ids=["C++", "Python"],
 )
-def test_ranks_of_two_hosts_meet_without_being_told_an_interface(hosts, tmp_path, program, words):
+def test_ranks_of_two_hosts_meet_without_being_told_an_interface(start, tmp_path, program, words):
     out = tmp_path / "run"
-    require_measured(out, start(hosts, [*words, "--out", str(out)], program))
+    require_measured(out, start([*words, "--out", str(out)], program))
 
 
-def test_ranks_meet_over_a_slow_cable_that_loses_packets(hosts, tmp_path):
+def test_ranks_meet_over_a_slow_cable_that_loses_packets(hosts, start, tmp_path):
     name, cable = hosts[1]
     # What exceeds the rate waits, and what finds the queue full is lost: in every kernel, as
     # netem's delays are not.
@@ -136,7 +144,7 @@ def test_ranks_meet_over_a_slow_cable_that_loses_packets(hosts, tmp_path):
     if made.returncode != 0:
         pytest.skip(f"this kernel shapes no traffic: {made.stderr.strip()}")
     out = tmp_path / "run"
-    require_measured(out, start(hosts, [*QUICK, "--timeout", "60", "--out", str(out)]))
+    require_measured(out, start([*QUICK, "--timeout", "60", "--out", str(out)]))
     counted = subprocess.run(
         ["tc", "-n", name, "-s", "qdisc", "show", "dev", cable],
         capture_output=True, text=True, timeout=20, check=True,
@@ -169,13 +177,13 @@ def sent_bytes(name, cable):
     ids=["C++", "Python"],
 )
 def test_the_collectives_take_the_interface_that_gloo_is_told(
-    hosts, second_cable, tmp_path, program, words
+    hosts, start, second_cable, tmp_path, program, words
 ):
     """Kind of case F4: the ranks meet over the first cable, and talk over the second."""
     out = tmp_path / "run"
     names = [name for name, _ in hosts]
     processes = start(
-        hosts, [*words, "--out", str(out)], program, by_rank=[
+        [*words, "--out", str(out)], program, by_rank=[
             {"GLOO_SOCKET_IFNAME": end} for end in second_cable
         ],
     )  # fmt: skip
@@ -185,52 +193,42 @@ def test_the_collectives_take_the_interface_that_gloo_is_told(
     # Without being told, none of it comes over the second.
     idle = sent_bytes(names[1], second_cable[1])
     again = tmp_path / "again"
-    require_measured(again, start(hosts, [*words, "--out", str(again)], program))
+    require_measured(again, start([*words, "--out", str(again)], program))
     assert sent_bytes(names[1], second_cable[1]) - idle < 2000
 
 
 @pytest.mark.parametrize("program", [PROGRAM, DRIVER], ids=["C++", "Python"])
-def test_an_interface_that_one_host_lacks_is_refused_there_at_once(hosts, program):
-    processes = start(hosts, ["--quick"], program, GLOO_SOCKET_IFNAME=hosts[0][1])
+def test_an_interface_that_one_host_lacks_is_refused_there_at_once(hosts, start, program):
+    processes = start(["--quick"], program, GLOO_SOCKET_IFNAME=hosts[0][1])
     begin = time.monotonic()
     _, said = processes[1].communicate(timeout=30)
     assert processes[1].returncode == 2
     assert hosts[0][1] in said
     assert hosts[1][1] in said  # what there is instead
     assert time.monotonic() - begin < 20
-    for process in processes:
-        process.kill()
-        process.wait()
 
 
 @pytest.mark.parametrize(
-    ("program", "words", "named"),
-    [
-        (PROGRAM, LONG, "peer rank 1"),
-        # Gloo's own words in PyTorch name the address.
-        (DRIVER, [*DRIVER_CASE, "--steps", "2000000", "--seconds", "3600"], f"[{ADDRESSES[1]}]"),
-    ],
+    ("program", "words"),
+    [(PROGRAM, LONG), (DRIVER, [*DRIVER_CASE, "--steps", "2000000", "--seconds", "3600"])],
     ids=["C++", "Python"],
 )
-def test_a_rank_killed_on_the_other_host_is_named_within_seconds(
-    hosts, tmp_path, program, words, named
-):
+def test_a_rank_killed_on_the_other_host_is_named_within_seconds(start, tmp_path, program, words):
     out = tmp_path / "run"
-    processes = start(hosts, [*words, "--timeout", "20", "--out", str(out)], program)
+    processes = start([*words, "--timeout", "20", "--out", str(out)], program)
     until_measuring(out, processes)
-    processes[1].kill()  # ip became the program: exec keeps the process
+    processes[1].kill()
     begin = time.monotonic()
     _, said = processes[0].communicate(timeout=60)
     assert processes[0].returncode == 2
-    assert named in said
+    assert "no answer from peer rank 1" in said
     assert time.monotonic() - begin < 20
     assert not out.exists()
-    processes[1].wait()
 
 
-def test_a_cable_that_is_cut_ends_both_ranks_within_the_timeout(hosts, tmp_path):
+def test_a_cable_that_is_cut_ends_both_ranks_within_the_timeout(hosts, start, tmp_path):
     out = tmp_path / "run"
-    processes = start(hosts, [*LONG, "--timeout", "5", "--out", str(out)])
+    processes = start([*LONG, "--timeout", "5", "--out", str(out)])
     until_measuring(out, processes)
     ip("-n", hosts[1][0], "link", "set", hosts[1][1], "down")
     begin = time.monotonic()
