@@ -148,6 +148,11 @@ def run_title(run: RunFolder) -> tuple[str, str, str]:
     return "Optimizer step of ", models, f" ({numel[0]:,} parameters)" if numel else ""
 
 
+def substitute_of(run: RunFolder) -> str:
+    """What the run is instead of a larger job; empty where it is none."""
+    return str(run.manifest.get("substitute") or listed(run.results, "substitute"))
+
+
 def run_facts(run: RunFolder) -> list[str]:
     """Where the figures of a picture come from, in short."""
     manifest = run.manifest
@@ -165,6 +170,8 @@ def run_facts(run: RunFolder) -> list[str]:
         parts.append(f"{steps} timed steps{after}")
     parts.append(commit_of(manifest))
     build_types = [b for b in distinct(run.results, "build_type") if b != "Release"]
+    if substitute_of(run):
+        parts.insert(0, f"substitute ({printable(substitute_of(run))})")
     parts += [f"{printable(build)} build: times mean nothing" for build in build_types]
     if manifest.get("created_utc"):
         parts.append(printable(manifest["created_utc"]).replace("T", " ").replace("Z", " UTC"))

@@ -14,6 +14,7 @@ Usage:
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -34,6 +35,11 @@ VOID = {"meta", "br", "hr", "col"}
 
 def escaped(text: object) -> Html:
     return Html(html.escape(printable(text)))
+
+
+def breakable(name: object) -> Html:
+    """A name whose lines may end behind its parts ("a/b_c"), and not within them."""
+    return Html(re.sub("([/_])", r"\1<wbr>", escaped(name)))
 
 
 def rendered(child: Child) -> str:

@@ -18,12 +18,12 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import matplotlib
 from matplotlib.figure import Figure
 
 from plot.style import DPI
+from results.command_line import OneLineParser
 from results.run_folder import RunFolder, RunFolderError, read_run_folder
 
 # A reader without the first font has another of nearly the same widths.
@@ -79,8 +79,8 @@ def check_suffix(path: Path) -> None:
         raise RunFolderError(path, "give the picture a name that ends in .png or .svg")
 
 
-class OneLineParser(argparse.ArgumentParser):
-    """Wrong usage is one line and exit code 2."""
+class PictureParser(OneLineParser):
+    """The command line of a program that draws: its help shows an example and the exit codes."""
 
     def __init__(self, prog: str, description: str | None, example: str) -> None:
         super().__init__(
@@ -90,9 +90,6 @@ class OneLineParser(argparse.ArgumentParser):
             "exit code: 0 written (its path is the last line), 2 could not run.",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see --help\n")
 
 
 def reported(prog: str, work: Callable[[], Path]) -> int:
@@ -116,7 +113,7 @@ def run_folder_program(
     arguments: Sequence[str] | None = None,
 ) -> int:
     """The program that draws one picture of one run folder, by default into that folder."""
-    parser = OneLineParser(prog, description, f"{prog} runs/20261201T171500Z-0123abcd4567")
+    parser = PictureParser(prog, description, f"{prog} runs/20261201T171500Z-0123abcd4567")
     parser.add_argument("run_folder", type=Path, metavar="RUN_FOLDER")
     parser.add_argument(
         "--out",

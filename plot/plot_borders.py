@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from plot.picture import OneLineParser, check_suffix, drawing, reported, save
+from plot.picture import PictureParser, check_suffix, drawing, reported, save
 from plot.style import (
     BLUE,
     FAINT,
@@ -484,7 +484,7 @@ def whole(low: int, high: int, why: str) -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = OneLineParser(
+    parser = PictureParser(
         "plot_borders.py", __doc__, "plot_borders.py --numel 1300 --ranks 3 --out borders.png"
     )
     parser.add_argument(

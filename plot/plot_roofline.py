@@ -44,6 +44,8 @@ DASHES = {"native": "-", "torch": "--", "bitsandbytes": ":"}
 PANEL_HEIGHT = 2.6
 AXIS_HEIGHT = 0.62
 BETWEEN = 0.55
+# Higher are samples that a noisy machine took: their lines leave the panel, with a figure.
+MOST = 2.5
 LABELS = 2.2  # to the right of the lines
 
 
@@ -119,7 +121,7 @@ def draw(run: RunFolder, width: float = WIDTH, titled: bool = True) -> Figure:
             PANEL_HEIGHT / height,
         )
         axes = figure.add_axes(box)
-        axes.set_ylim(0, 108 * max(1, largest))
+        axes.set_ylim(0, 108 * min(max(1, largest), MOST))
         draw_lines(axes, lines, sizes, colours)
         axes.set_ylabel("% of the bandwidth", color=FAINT, size=9)
         if k == len(panels) - 1:
@@ -161,7 +163,22 @@ def draw_lines(
             ends.append((heights[-1], f"{line.name} {heights[-1]:.0f} %", colour))
         for size in line.failed:
             axes.text(size, 2, f"✕ {line.name} failed", size=8, color=ALERT, rotation=90)
+    name_outliers(axes, lines)
     label_ends(axes, ends)
+
+
+def name_outliers(axes: Axes, lines: Sequence[Line]) -> None:
+    """What is too high for the panel, in figures below its upper edge."""
+    top = axes.get_ylim()[1]
+    above: dict[int, int] = {}
+    for line in lines:
+        for size, fraction in line.fractions.items():
+            if 100 * fraction > top:
+                y = top * (0.97 - 0.065 * above.get(size, 0))
+                above[size] = above.get(size, 0) + 1
+                text = f"{line.name} {100 * fraction:,.0f} % ↑"
+                side = "right" if size > min(line.fractions) else "left"
+                axes.text(size, y, text, size=8, color=INK, ha=side, va="top")
 
 
 def label_ends(axes: Axes, ends: list[tuple[float, str, str]]) -> None:

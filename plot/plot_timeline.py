@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Draws one step of a trace: the operators, collectives, copies and kernels of every rank.
 
-Reads traces in Chrome's JSON, plain or gzipped: this project's (traces/*.json in a run folder) and
-those of torch.profiler. One file may hold several ranks, or each rank has a file. The step is the
-last outermost range whose name holds --range; without such a range it is the whole trace. Beside
-each row: the time in which anything of it ran, its share of the step, and how many there were.
+Reads traces in nsys' SQLite schema (traces/*.sqlite in a run folder, exports of nsys) and in
+Chrome's JSON, plain or gzipped (of torch.profiler). One file may hold several ranks, or each
+rank has a file. The step is the last that a program of this project marked, or the last outermost
+range whose name holds --range; without such a range it is the whole trace. Beside each row: the
+time in which anything of it ran, its share of the step, and how many there were.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from plot.picture import OneLineParser, check_suffix, drawing, reported, save
+from plot.picture import PictureParser, check_suffix, drawing, reported, save
 from plot.rows import Label, Panel, RowsPicture
-from plot.step_trace import KINDS, Span, Step, read_trace
+from plot.step_trace import KINDS, Span, Step, rank_text
 from plot.style import (
     BLUE,
     FAINT,
@@ -31,10 +32,9 @@ from plot.style import (
     Unit,
     digits,
     plural,
-    printable,
     time_unit,
 )
-from results.run_folder import RunFolderError
+from plot.trace_files import only_trace, read_trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,32 +46,9 @@ MOST_RANKS = 16
 MOST_LANES = 4
 HEIGHT = 0.72  # of a row
 MOST_NAMES = 300
+FEWEST_LETTERS = 10  # of a name that is cut
 COLUMNS = 900  # what is shorter than one of them is not drawn on its own
 FAINTEST = 0.3
-
-
-def traces_of(folder: Path) -> dict[str, list[Path]]:
-    """The traces of a run folder by name; files that differ in the rank alone are one trace.
-    Raises RunFolderError for a link that leads out of the folder, which may come from anybody."""
-    found: dict[str, list[Path]] = {}
-    for path in sorted([*folder.glob("traces/*.json"), *folder.glob("traces/*.json.gz")]):
-        if not path.resolve().is_relative_to(folder.resolve()):
-            raise RunFolderError(path, "is a link out of the run folder; it is not read")
-        name = path.name.removesuffix(".gz").removesuffix(".json")
-        name = re.sub(r"[-_.]?rank[-_.]?[0-9]+", "", name) or "ranks"
-        found.setdefault(name, []).append(path)
-    return found
-
-
-def only_trace(folder: Path) -> list[Path]:
-    """The files of the run folder's one trace."""
-    found = traces_of(folder)
-    if not found:
-        raise RunFolderError(folder, "has no traces/*.json, so there is no timeline to draw")
-    if len(found) > 1:
-        names = ", ".join(printable(paths[0].name) for paths in found.values())
-        raise RunFolderError(folder, f"has several traces; give the files of one: {names}")
-    return next(iter(found.values()))
 
 
 def draw(step: Step, width: float = WIDTH, titled: bool = True) -> Figure:
@@ -84,14 +61,10 @@ def draw(step: Step, width: float = WIDTH, titled: bool = True) -> Figure:
         if any(step.events[each][kind] for each in ranks)
     ]
     unit = time_unit(step.ns)
-    labels = [Label(f"rank {rank}", kind, COLOURS[kind]) for rank, kind, _ in rows]
+    labels = [Label(rank_text(rank), kind, COLOURS[kind]) for rank, kind, _ in rows]
     key = "a box: one event · pale: shorter ones, filling a part of the time · nested ones left out"
     texts = [busy_text(spans, step.ns) for *_, spans in rows]
-    facts = [plural(len(step.events), "rank"), *step.files[:4]]
-    if len(ranks) < len(step.events):
-        facts.append(f"the first {len(ranks)} ranks are drawn")
-    if len(step.events) > 1:
-        facts.append("ranks laid over each other by the clocks that they recorded")
+    facts = [ranks_text(step), *step.files[:4], *notes_of(step)]
     picture = RowsPicture(
         ("Timeline of ", step.name, f", {digits(step.ns / unit[0])} {unit[1]}") if titled else None,
         facts,
@@ -102,14 +75,34 @@ def draw(step: Step, width: float = WIDTH, titled: bool = True) -> Figure:
     )
     axes = picture.axes[0]
     axes.set_xlim(0, step.ns / unit[0])
-    axes.set_xlabel(f"{unit[1]} from the start of the step", color=FAINT, size=9)
+    axes.set_xlabel(f"{unit[1]} from the start", color=FAINT, size=9)
     names = 0
     for i, (_, kind, spans) in enumerate(rows):
         names += draw_spans(axes, i, spans, unit, COLOURS[kind], names)
     return picture.figure
 
 
-def busy_text(spans: Sequence[Span], length: float) -> list[str]:
+def ranks_text(step: Step) -> str:
+    if any(isinstance(rank, str) for rank in step.events):
+        return "1 process" if len(step.events) == 1 else f"{len(step.events)} processes"
+    return plural(len(step.events), "rank")
+
+
+def notes_of(step: Step) -> list[str]:
+    """What must be known to read the picture."""
+    notes = []
+    if len(step.events) > MOST_RANKS:
+        notes.append(f"the first {MOST_RANKS} of {len(step.events)} ranks are drawn")
+    if len(step.events) > 1:
+        notes.append(
+            "ranks laid over each other by the clocks that they recorded"
+            if step.one_clock
+            else "no common clock: each rank from the start of its own step"
+        )
+    return notes
+
+
+def busy_text(spans: Sequence[Span], length: int) -> list[str]:
     if not spans:
         return ["none"]
     busy = covered(spans)
@@ -119,11 +112,11 @@ def busy_text(spans: Sequence[Span], length: float) -> list[str]:
     return [f"{digits(busy / size)} {name} · {share}", plural(len(spans), "event")]
 
 
-def covered(spans: Sequence[Span]) -> float:
+def covered(spans: Sequence[Span]) -> int:
     """The time in which at least one of the spans ran."""
-    total, until = 0.0, float("-inf")
+    total = until = 0  # no span starts before the step
     for start, end, _ in sorted(spans):
-        total += max(0.0, end - max(start, until))
+        total += max(0, end - max(start, until))
         until = max(until, end)
     return total
 
@@ -131,12 +124,12 @@ def covered(spans: Sequence[Span]) -> float:
 def lanes_of(spans: Sequence[Span]) -> list[list[Span]]:
     """The spans in lanes without overlap, as many as are needed up to MOST_LANES."""
     lanes: list[list[Span]] = [[]]
-    ends = [float("-inf")]
+    ends = [0]
     for span in sorted(spans):
         lane = next((k for k, end in enumerate(ends) if end <= span[0]), None)
         if lane is None and len(lanes) < MOST_LANES:
             lanes.append([])
-            ends.append(0.0)
+            ends.append(0)
             lane = len(lanes) - 1
         lane = ends.index(min(ends)) if lane is None else lane
         lanes[lane].append(span)
@@ -157,6 +150,14 @@ def boxes_of(spans: Sequence[Span], length: float) -> list[tuple[float, float, f
         strength = FAINTEST + (1 - FAINTEST) * min(1.0, time / column)
         boxes.append((i * column, (i + 1) * column, strength))
     return boxes
+
+
+def short_name(name: str) -> str:
+    """A function's own name: without its result, namespaces, template's and call's arguments."""
+    head = re.split(r"[(<]", name, maxsplit=1)[0]
+    if "::" not in head and head == name:
+        return name
+    return (head.split() or [name])[-1].rsplit("::", 1)[-1] or name
 
 
 def draw_spans(
@@ -185,8 +186,9 @@ def draw_spans(
             room = inches * (end - start) / size - 0.06
             if room < 0.3 or names + written >= MOST_NAMES:
                 continue
-            text = ruler.fit(name, room, 7)
-            if len(text) >= min(len(name), 4):
+            short = name if ruler.width(name, 7) <= room else short_name(name)
+            text = ruler.fit(short, room, 7)
+            if len(text) >= min(len(short), FEWEST_LETTERS):
                 axes.text(
                     (start + end) / 2 / size,
                     top + 0.46 * height,
@@ -202,15 +204,15 @@ def draw_spans(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = OneLineParser("plot_timeline.py", __doc__, "plot_timeline.py runs/<name>")
+    parser = PictureParser("plot_timeline.py", __doc__, "plot_timeline.py runs/<name>")
     parser.add_argument(
         "traces", type=Path, nargs="+", metavar="TRACE", help="trace files, or one run folder"
     )
     parser.add_argument(
         "--range",
-        default="step",
         metavar="TEXT",
-        help='what the name of the range holds (default "%(default)s"); the last one is drawn',
+        help="what the name of the range holds; the last one is drawn (default: the last step that"
+        ' a program of this project marked, else "step")',
     )
     parser.add_argument(
         "--out",

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from plot.cases import Case, cases_of
 from plot.comparison import Comparison, concerns, read_comparison
-from plot.picture import OneLineParser, check_suffix, drawing, reported, save
+from plot.picture import PictureParser, check_suffix, drawing, reported, save
 from plot.progress import Progress
 from plot.rows import Panel, RowsPicture, labels_of
 from plot.style import ALERT, FAINT, WIDTH, digits, plural, printable, span, time_unit
@@ -191,15 +191,17 @@ def draw(
 
 
 def trend_text(trend: Trend) -> list[str]:
-    """The newest commit's time, and the range of the picture."""
+    """The newest commit's time, those of all runs, and what the row's height reaches over."""
     medians = trend.medians()
     if not medians:
         return ["n/a"]
     size, name = time_unit(min(medians.values()))
-    all_times = [point.p50 / size for point in trend.measured]
+    measured = trend.measured
+    all_times = [point.p50 / size for point in measured]
     return [
         f"{digits(medians[max(medians)] / size)} {name}",
         f"runs: {span(all_times)}",
+        f"height: {span([*(p.p10 / size for p in measured), *(p.p90 / size for p in measured)])}",
     ]
 
 
@@ -266,7 +268,7 @@ def draw_trend(axes: Axes, row: int, trend: Trend, colour: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = OneLineParser("plot_trend.py", __doc__, "plot_trend.py runs/* --out trend.png")
+    parser = PictureParser("plot_trend.py", __doc__, "plot_trend.py runs/* --out trend.png")
     parser.add_argument("run_folders", type=Path, nargs="+", metavar="RUN_FOLDER")
     parser.add_argument(
         "--out", type=Path, metavar="FILE", required=True, help="the .png or .svg to write"

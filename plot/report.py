@@ -26,7 +26,7 @@ from plot import (
 from plot.cases import run_facts, run_title
 from plot.comparison import Comparison, read_comparison
 from plot.markup import Html, tag
-from plot.picture import OneLineParser, reported, write_whole
+from plot.picture import PictureParser, reported, write_whole
 from plot.progress import Progress
 from plot.style import plural, printable
 from results.run_folder import RunFolder, read_any_run_folder
@@ -131,7 +131,7 @@ def read_runs(folders: Sequence[Path], progress: Progress) -> list[RunFolder]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = OneLineParser("report.py", __doc__, "report.py runs/20261201T171500Z-0123abcd4567")
+    parser = PictureParser("report.py", __doc__, "report.py runs/20261201T171500Z-0123abcd4567")
     parser.add_argument("run_folders", type=Path, nargs="+", metavar="RUN_FOLDER")
     parser.add_argument(
         "--comparison",

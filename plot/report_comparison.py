@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from plot.comparison import BAD_VERDICTS, GOOD_VERDICTS, SAME_VERDICTS, Comparison
-from plot.markup import NOT_MEASURED, Cell, Column, Html, table, tag
+from plot.markup import NOT_MEASURED, Cell, Column, Html, breakable, table, tag
 from plot.report_verdict import BAD, GOOD, UNSURE, Verdict
 from plot.style import byte_unit, digits, printable, time_unit
 
@@ -65,7 +65,7 @@ def column_of(name: str, values: Sequence[Any]) -> tuple[Column, Callable[[Any],
     title = name.replace("_", " ")
     numbers = [value for value in values if is_number(value)]
     if name == "benchmark":
-        return Column(title), lambda value: Cell(printable(value), mark="benchmark")
+        return Column(title), lambda value: Cell(breakable(value), mark="benchmark")
     if name == "verdict":
         return Column(title), verdict_cell
     if numbers and name.endswith(("_ns", "_bytes")):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from plot.cases import TELLING, problem_of, told
-from plot.markup import NOT_MEASURED, Cell, Column, Html, table, tag
+from plot.markup import NOT_MEASURED, Cell, Column, Html, breakable, table, tag
 from plot.report_verdict import CONTRACT_MARKS, worst_contract
 from plot.style import byte_unit, decimals, digits, printable, time_unit
 from results.run_folder import Row, RunFolder
@@ -138,11 +138,11 @@ def rows_by_case(run: RunFolder) -> dict[tuple[str, int], list[Row]]:
 
 def case_cell(row: Row, telling: set[str]) -> Cell:
     """The optimizer, and below it what tells the case from others."""
-    name = printable(row["optimizer"] or row["benchmark"])
+    name = row["optimizer"] or row["benchmark"]
     detail = " · ".join(told(c, row[c]) for c in NAMING if c in telling and row[c] is not None)
     if row["repetition"]:
         detail += f" · repetition {row['repetition']}"
-    return Cell([name, tag("small", detail)], mark="benchmark")
+    return Cell([breakable(name), tag("small", breakable(detail))], mark="benchmark")
 
 
 def contract_cell(rows: list[Row]) -> Cell:

@@ -19,6 +19,7 @@ FIRST = (
     "commit",
     "dirty",
     "version",
+    "substitute",
     "build_type",
     "compiler",
     "command_line",

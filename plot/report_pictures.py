@@ -14,7 +14,6 @@ from plot.comparison import Comparison
 from plot.markup import Html, tag
 from plot.picture import drawing, svg_of
 from plot.progress import Progress
-from plot.step_trace import read_trace
 from plot.style import (
     ALERT,
     BAND,
@@ -33,6 +32,7 @@ from plot.style import (
     printable,
     time_unit,
 )
+from plot.trace_files import read_trace, traces_of
 from results.run_folder import RunFolder, RunFolderError
 
 # Inches: text is then about as large as that of the page, where the page is at its widest.
@@ -122,20 +122,25 @@ def of_run(run: RunFolder, name: str, progress: Progress) -> list[Html]:
             + note,
             lambda: plot_memory.draw_cases(shown, WIDTH),
         )
-    for trace, paths in list(plot_timeline.traces_of(run.path).items())[:MOST_TRACES]:
-        progress.say(f"drawing the trace {trace} of {name}")
+    traces = traces_of(run.path)
+    for trace, paths in list(traces.items())[:MOST_TRACES]:
+        progress.say(f"drawing the trace {printable(trace)} of {name}")
         parts.append(timeline(printable(trace), paths, name))
+    if len(traces) > MOST_TRACES:
+        others = ", ".join(printable(trace) for trace in list(traces)[MOST_TRACES:])
+        parts.append(tag("p", f"Not drawn, but plot_timeline.py can: the traces {others}."))
     return parts
 
 
 def timeline(trace: str, paths: Sequence[Path], run_name: str) -> Html:
     """The last step of a trace, or why it cannot be drawn."""
     try:
-        step = read_trace(paths).step("step")
+        step = read_trace(paths).step()
     except RunFolderError as error:
         return tag("p", f"The trace {trace} is not drawn: {error}")
     size, unit = time_unit(step.ns)
-    caption = f"{step.name}, {digits(step.ns / size)} {unit}, of the trace {trace}."
+    facts = "".join(f" {note[0].upper()}{note[1:]}." for note in plot_timeline.notes_of(step))
+    caption = f"Trace {trace}: {step.name}, {digits(step.ns / size)} {unit}.{facts}"
     drawn = plot_timeline.draw(step, WIDTH, titled=False)
     return figure(drawn, f"timeline-{trace}-{run_name}", caption)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from plot import contract_verdicts
-from plot.cases import problem_of
-from plot.markup import Cell, Column, Html, escaped, table, tag
+from plot.cases import problem_of, substitute_of
+from plot.markup import Cell, Column, Html, breakable, escaped, table, tag
 from plot.style import plural, printable
 from results.run_folder import Row, RunFolder, RunFolderError
 
@@ -19,6 +19,10 @@ CONTRACT_MARKS = {"ok": "good-cell", "broken": "bad-cell", "unverified": "unsure
 UNFINISHED = {
     "not-run": "This run was never started",
     "incomplete": "This run did not finish: it was killed or still goes on",
+}
+SUBSTITUTES = {
+    "one-gpu": "one rank alone (one-gpu)",
+    "oversubscribed": "ranks that share cores or GPUs (oversubscribed)",
 }
 
 
@@ -65,8 +69,25 @@ def section(runs: Sequence[RunFolder], names: Sequence[str]) -> Html:
 
 
 def verdicts(runs: Sequence[RunFolder], names: Sequence[str]) -> list[Verdict]:
-    found = [unfinished(run, name) for run, name in zip(runs, names, strict=True)]
+    found = [
+        verdict(run, name)
+        for run, name in zip(runs, names, strict=True)
+        for verdict in (unfinished, substitute)
+    ]
     return [verdict for verdict in (*found, measured(runs)) if verdict is not None]
+
+
+def substitute(run: RunFolder, name: str) -> Verdict | None:
+    """A run that stands for a larger job that did not run."""
+    kind = substitute_of(run)
+    if not kind:
+        return None
+    what = SUBSTITUTES.get(kind, printable(kind))
+    return Verdict(
+        UNSURE,
+        f"This run is a substitute: {what}, instead of the larger job that was wanted.",
+        (f"{name}: its times say nothing of that job, and compare only with others of its kind.",),
+    )
 
 
 def unfinished(run: RunFolder, name: str) -> Verdict | None:
@@ -179,7 +200,7 @@ def problem_table(runs: Sequence[RunFolder], names: Sequence[str]) -> Html:
         return Html("")
     rows = [
         [
-            Cell(benchmark, mark="benchmark"),
+            Cell(breakable(benchmark), mark="benchmark"),
             Cell(ranks_text(found), min(found, default=-1)),
             Cell(status, mark="bad-cell"),
             Cell(why, mark="reason"),
@@ -224,4 +245,9 @@ def contract_table(found: Sequence[contract_verdicts.Summary]) -> Html:
         Column("first of them"),
         Column("of"),
     ]
-    return table("Trace contracts, per rank and step", columns, rows)
+    caption = "Trace contracts, per rank and step"
+    listed = table(caption, columns, rows)
+    if any(summary.status != "ok" for summary in found):
+        return listed
+    # Nobody has to scroll over what is as it should be.
+    return tag("details", tag("summary", f"{caption}: {plural(len(rows), 'row')}, all ok"), listed)

@@ -17,6 +17,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from plot.cases import Case
 from plot.style import (
@@ -36,6 +37,8 @@ from plot.style import (
 LONGEST_LABEL = 3.0
 LABEL_SHARE = 0.22  # of the picture's width, at most
 AXIS_HEIGHT = 0.75  # tick labels and the axis' name
+KEY_LINE = 0.17
+KEY_POINT = " · "  # between the parts of a panel's key; where lines may be broken
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,23 @@ class Panel:
     key: str
     share: float
     texts: Sequence[Sequence[str]]
+
+
+def shared(shares: Sequence[float], least: Sequence[float], free: float) -> list[float]:
+    """`free` by `shares`, but none below its `least` as long as there is enough for all."""
+    widths = [free * share / sum(shares) for share in shares]
+    short: set[int] = set()
+    for _ in shares:
+        short |= {i for i, width in enumerate(widths) if width < least[i]}
+        rest = free - sum(least[i] for i in short)
+        others = sum(share for i, share in enumerate(shares) if i not in short)
+        if not short or not others:
+            break
+        widths = [
+            least[i] if i in short else max(rest * share / others, 0.5)
+            for i, share in enumerate(shares)
+        ]
+    return widths
 
 
 def labels_of(cases: Sequence[Case]) -> list[Label]:
@@ -94,6 +114,20 @@ class RowsPicture:
             heading = head + ruler.fit(name, room, 15, "bold") + tail
             lines = ruler.lines(facts, usable, 10, " · ")
             self._top = MARGIN + 0.32 + 0.22 * len(lines) + 0.78
+        text_widths = [self._text_width(panel.texts) for panel in panels]
+        gaps = GAP * (2 * len(panels) + (len(panels) - 1))
+        free = usable - label_width - sum(text_widths) - gaps
+        # What stands above a panel may reach over the figures beside it.
+        beside = [text_width + GAP for text_width in text_widths]
+        titles = [ruler.width(panel.title, 12, "bold") for panel in panels]
+        least = [title - more for title, more in zip(titles, beside, strict=True)]
+        widths = shared([panel.share for panel in panels], least, free)
+        keys = [
+            ruler.lines(panel.key.split(KEY_POINT), panel_width + more, 9, KEY_POINT)
+            for panel, panel_width, more in zip(panels, widths, beside, strict=True)
+        ]
+        self._key_height = KEY_LINE * (max(map(len, keys)) - 1)
+        self._top += self._key_height
         plot_height = row_height * len(labels)
         self._height = self._top + plot_height + AXIS_HEIGHT
         self.figure = Figure(figsize=(width, self._height), dpi=DPI, facecolor="white")
@@ -105,24 +139,20 @@ class RowsPicture:
             self._place(MARGIN, MARGIN + 0.45 + 0.22 * i, line, 10, color=FAINT)
         for i, label in enumerate(labels):
             y, right = self._middle(i), MARGIN + label_width
-            self._place(
-                right, y - 0.02, names[i], 11, weight="bold", color=label.colour, ha="right"
-            )
+            self._place(right, y - 0.02, names[i], 11, weight="bold", ha="right")
             self._place(right, y + 0.16, details[i], 9, color=FAINT, ha="right")
+            self._swatch(right + 0.05, y - 0.18, 0.05, 0.36, label.colour)
 
-        text_widths = [self._text_width(panel.texts) for panel in panels]
-        gaps = GAP * (2 * len(panels) + (len(panels) - 1))
-        free = usable - label_width - sum(text_widths) - gaps
-        shares = sum(panel.share for panel in panels)
         self.axes: list[Axes] = []
         self._lefts: list[float] = []
         self._widths: list[float] = []
         left = MARGIN + label_width + GAP
-        for panel, text_width in zip(panels, text_widths, strict=True):
-            panel_width = free * panel.share / shares
+        for panel, panel_width, text_width, key in zip(
+            panels, widths, text_widths, keys, strict=True
+        ):
             self._lefts.append(left)
             self._widths.append(panel_width)
-            self.axes.append(self._panel(left, panel_width, plot_height, panel, len(labels)))
+            self.axes.append(self._panel(left, panel_width, plot_height, panel, key, len(labels)))
             for i, texts in enumerate(panel.texts):
                 self._column(left + panel_width + GAP, i, texts)
             left += panel_width + GAP + text_width + 2 * GAP
@@ -144,6 +174,14 @@ class RowsPicture:
         style = {"color": INK, "va": "baseline", **style}
         self.figure.text(x / self._width, 1 - y_from_top / self._height, text, size=size, **style)
 
+    def _swatch(self, x: float, top: float, width: float, height: float, colour: str) -> None:
+        """The colour of a row's drawing beside its name: as text most colours are too pale."""
+        corner = (x / self._width, 1 - (top + height) / self._height)
+        size = (width / self._width, height / self._height)
+        self.figure.add_artist(
+            Rectangle(corner, *size, color=colour, linewidth=0, transform=self.figure.transFigure)
+        )
+
     def _column(self, x: float, row: int, lines: Sequence[str]) -> None:
         y = self._middle(row)
         for i, line in enumerate(lines):
@@ -161,10 +199,18 @@ class RowsPicture:
         return max(widths)
 
     def _panel(
-        self, left: float, width: float, plot_height: float, panel: Panel, rows: int
+        self,
+        left: float,
+        width: float,
+        plot_height: float,
+        panel: Panel,
+        key: Sequence[str],
+        rows: int,
     ) -> Axes:
-        self._place(left, self._top - 0.34, panel.title, 12, weight="bold")
-        self._place(left, self._top - 0.12, panel.key, 9, color=FAINT)
+        above = self._top - 0.12 - self._key_height
+        self._place(left, above - 0.22, panel.title, 12, weight="bold")
+        for i, line in enumerate(key):
+            self._place(left, above + KEY_LINE * i, line, 9, color=FAINT)
         box = (
             left / self._width,
             AXIS_HEIGHT / self._height,

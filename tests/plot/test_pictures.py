@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from plot import plot_latency, plot_memory, plot_roofline
+from plot import plot_latency, plot_memory, plot_roofline, report_pictures
+from plot.cases import cases_of
 from plot.picture import drawing
+from plot.rows import shared
 from results.run_folder import read_run_folder
 from tests.plot.legible import assert_legible, texts
 from tests.results.synthetic_run import case_rows, many_cases, write_run
@@ -93,6 +95,33 @@ def test_every_sample_is_a_point_and_the_box_is_the_middle_half(tmp_path: Path) 
     assert heights == sorted(heights, reverse=True), "time goes up, and the axis points down"
 
 
+@pytest.mark.parametrize("module", [plot_latency, plot_memory], ids=["latency", "memory"])
+def test_in_the_reports_width_nothing_is_cut_off_beside_long_labels(
+    tmp_path: Path, module: object
+) -> None:
+    rows, samples = [], []
+    for columns in ({"p50_ns": 38}, {"p50_ns": 1_245_000_000, "peak_allocated_bytes": 1 << 40}):
+        case = case_rows("AdamW8bit", subject="bitsandbytes-and-some-more", **columns)
+        for row in case[0]:
+            row["adapter"] = "local-shards"
+        rows, samples = rows + case[0], samples + case[1]
+    cases = cases_of(read_run_folder(write_run(tmp_path / "run", rows, samples)))
+    with drawing():
+        figure = module.draw_cases(cases, report_pictures.WIDTH)
+        figure.canvas.draw()
+    assert_legible(figure)
+    whole = " · ".join(words(figure))
+    for title in ("In the order they were timed", "Peak memory of each rank"):
+        assert (title in whole) == (("order" in title) == (module is plot_latency))
+
+
+def test_panels_share_the_room_and_none_is_below_its_least() -> None:
+    assert shared([2, 1], [0, 0], 9) == [6, 3]
+    assert shared([2, 1], [0, 4], 9) == [5, 4]
+    assert shared([4, 1, 1], [0, 3, 2], 12) == [7, 3, 2]
+    assert shared([1, 1], [9, 0], 9) == [9, 0.5]
+
+
 def test_state_and_peak_are_each_ranks_own(tmp_path: Path) -> None:
     rows, samples = case_rows(ranks=3)
     for rank, row in enumerate(rows):
@@ -119,6 +148,19 @@ def test_the_roofline_has_a_line_a_subject_and_100_percent(tmp_path: Path) -> No
     assert [90, 90] in heights and [100, 100] in heights
     # The failed size is no point of its line.
     assert [51] in heights and all(0 not in h for h in heights)
+
+
+def test_outliers_of_the_roofline_leave_the_others_readable(tmp_path: Path) -> None:
+    rows = kernel_rows()
+    for row in rows:
+        if row["subject"] == "native" and row["global_numel"] == rows[0]["global_numel"]:
+            row["bandwidth_fraction"] = 40.0
+    figure = picture(plot_roofline, write_run(tmp_path / "run", rows, []))
+    assert_legible(figure)
+    assert figure.axes[0].get_ylim()[1] < 300
+    shown = words(figure)
+    assert {"native AdamW8bit 4,000 % ↑", "native Lion8bit 4,000 % ↑"} <= set(shown)
+    assert not any("torch" in text and "↑" in text for text in shown)
 
 
 def test_a_run_without_the_fraction_is_refused(tmp_path: Path) -> None:

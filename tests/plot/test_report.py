@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from plot import report
+from plot import report, report_pictures
 from plot.style import printable
 from tests.results.synthetic_run import case_rows, many_cases, write_run
 
@@ -27,7 +27,8 @@ class Page(HTMLParser):
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.texts: list[str] = []
         self._open: list[str] = []
-        self.feed(text)
+        # Where a line may end within a name is no text, and no border between texts.
+        self.feed(text.replace("<wbr>", ""))
         self.close()
         assert self._open == []
 
@@ -135,8 +136,37 @@ def test_a_trace_in_the_folder_is_drawn_and_a_damaged_one_is_named(tmp_path: Pat
     (run / "traces" / "good.json").write_text(json.dumps({"traceEvents": [event]}))
     (run / "traces" / "torn.json").write_text("{")
     page = page_of(run)
-    assert "the whole trace, 2.00 µs, of the trace good." in page.text
+    assert "Trace good: the whole trace, 2.00 µs." in page.text
     assert "The trace torn is not drawn:" in page.text
+
+
+def test_many_traces_and_ranks_are_cut_with_a_word_for_what_is_left_out(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", *case_rows())
+    (run / "traces").mkdir()
+    event = {"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2}
+    for number in range(report_pictures.MOST_TRACES + 2):
+        ranks = [{**event, "args": {"rank": rank}} for rank in range(20 if number == 0 else 1)]
+        path = run / "traces" / f"case{number}.json"
+        path.write_text(json.dumps({"traceEvents": ranks}))
+    page = page_of(run)
+    assert page.text.count(": the whole trace, ") == report_pictures.MOST_TRACES
+    assert "Not drawn, but plot_timeline.py can: the traces case6, case7." in page.text
+    cut = "Trace case0: the whole trace, 2.00 µs. The first 16 of 20 ranks are drawn."
+    assert page.text.count(cut) == 1
+
+
+def test_contracts_that_all_hold_are_folded_away_and_others_are_not(tmp_path: Path) -> None:
+    rows, samples = many_cases(1, 2, contract="ok")
+    run = write_run(tmp_path / "run", rows, samples)
+    verdicts = [{"contract": "local-n", "rank": 0, "status": "ok"}]
+    path = run / "contracts.json"
+    path.write_text(json.dumps({"cases": [{"benchmark": "Opt/x", "verdicts": verdicts}]}))
+    folded = "Trace contracts, per rank and step: 1 row, all ok"
+    page = page_of(run)
+    assert folded in page.text and "local-n ok 1 rank 0 Opt/x" in page.text
+    verdicts.append({"contract": "no-copies", "rank": 0, "status": "unverified"})
+    path.write_text(json.dumps({"cases": [{"benchmark": "Opt/x", "verdicts": verdicts}]}))
+    assert "all ok" not in page_of(run).text
 
 
 COMPARISON = {

@@ -82,6 +82,49 @@ def test_the_page_never_scrolls_sideways(
     assert max(json.loads(edges)) <= width
 
 
+# The parts of names that are on more than one line, of those that are short enough for one.
+BROKEN = """(() => {
+  const broken = [];
+  for (const cell of document.querySelectorAll(".benchmark")) {
+    const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+      for (const part of texts.currentNode.data.matchAll(/[^\\s/_-]+/g)) {
+        if (part[0].length > 15) continue;
+        const range = document.createRange();
+        range.setStart(texts.currentNode, part.index);
+        range.setEnd(texts.currentNode, part.index + part[0].length);
+        const lines = new Set([...range.getClientRects()].map(r => Math.round(r.top)));
+        if (lines.size > 1) broken.push(part[0]);
+      }
+    }
+  }
+  return JSON.stringify(broken);
+})()"""
+
+
+@pytest.mark.parametrize("width", [360, 768, 1300, 1920])
+def test_names_of_cases_are_broken_between_their_parts_only(
+    browser: Browser, tmp_path: Path, width: int
+) -> None:
+    rows, samples = many_cases(7, 2)
+    failed = case_rows("Lion8bit", "fp64", samples=[], status="failed", status_reason="no")
+    run = write_run(tmp_path / "run", rows + failed[0], samples + failed[1], {})
+    figures = {"p50_ns": 5e6, "p90_ns": 6e6, "state_bytes": 1 << 20, "contract": "ok"}
+    more = {"verdict": "uncertain", "ratio": 1.02, "base": figures, "new": figures}
+    names = [*sorted({row["benchmark"] for row in rows}), "0123456789abcdef" * 20]
+    comparison = tmp_path / "comparison.json"
+    comparison.write_text(json.dumps([{"benchmark": name, **more} for name in names]))
+    assert report.main([str(run), "--comparison", str(comparison)]) == 0
+    page = browser.open(run / "report.html", width=width)
+    # The comparison's, the numbers', and that without a measurement.
+    assert page.evaluate("document.querySelectorAll('.benchmark').length") > 2 * len(names)
+    assert json.loads(page.evaluate(BROKEN)) == []
+    # What has no parts is broken where its column ends, which leaves room for others.
+    cells = "[...document.querySelector('table').querySelectorAll('.benchmark')]"
+    assert page.evaluate(f"{cells}.filter(e => e.scrollWidth > e.clientWidth).length") == 0
+    assert page.evaluate(f"Math.max(...{cells}.map(e => e.offsetWidth))") <= 0.6 * width
+
+
 def test_without_scripts_all_is_there_to_read(browser: Browser, written: Path) -> None:
     page = browser.open(written, scripts=False)
     text = page.evaluate("document.body.innerText")

@@ -10,7 +10,7 @@ import pytest
 
 from plot import plot_timeline
 from plot.picture import drawing
-from plot.step_trace import read_trace
+from plot.trace_files import read_trace, traces_of
 from tests.plot.legible import assert_legible, texts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,6 +78,24 @@ def test_busy_time_counts_overlaps_once_and_the_picture_says_it(tmp_path: Path) 
     assert {"operators", "collectives", "copies", "kernels", "2 events"} <= set(shown)
 
 
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("c10d::_allgather_base_", "_allgather_base_"),
+        ("void at::native::elementwise_kernel<(int)128>(int, T3)", "elementwise_kernel"),
+        ("autograd::engine::evaluate_function: AddmmBackward0", "AddmmBackward0"),
+        ("ncclDevKernel_AllReduce(ncclDevKernelArgs)", "ncclDevKernel_AllReduce"),
+        ("Memcpy HtoD", "Memcpy HtoD"),
+        ("nccl:all_reduce", "nccl:all_reduce"),
+        ("<lambda>(x)", "<lambda>(x)"),
+        ("a::", "a::"),
+        ("", ""),
+    ],
+)
+def test_a_name_that_does_not_fit_is_cut_to_the_functions_own(name: str, short: str) -> None:
+    assert plot_timeline.short_name(name) == short
+
+
 def test_many_short_events_are_no_solid_block() -> None:
     spans = [(1000.0 * i, 1000.0 * i + 100, "short") for i in range(10_000)]
     boxes = plot_timeline.boxes_of(spans, 10_000_000)
@@ -94,7 +112,7 @@ def test_a_file_a_rank_as_torch_profiler_writes_them(tmp_path: Path) -> None:
             [event("kernel", "k", 10, 5), event("cpu_op", "gloo:all_gather", 16, 4)],
             distributedInfo={"rank": rank},
         )
-    (paths,) = plot_timeline.traces_of(tmp_path).values()
+    (paths,) = traces_of(tmp_path).values()
     step = read_trace(paths).step("step")
     assert step.name == "the whole trace"
     assert list(step.events) == [0, 1, 2]
@@ -118,7 +136,7 @@ def test_real_traces_of_torch_profiler(
     on_device = [
         end - start
         for kind in ("kernels", "collectives")
-        for start, end, _ in trace.events[0].get(kind, [])
+        for start, end, _ in trace.ranks[0].events.get(kind, [])
     ]
     assert len(on_device) == kernels
     assert sum(on_device) / 1000 == pytest.approx(microseconds, rel=1e-6)
@@ -157,7 +175,44 @@ def test_events_without_a_usable_time_are_left_out(tmp_path: Path) -> None:
         None,
     ]
     trace = read_trace([write(tmp_path / "trace.json", [*bad, event("kernel", "good", 5, 1)])])
-    assert [name for *_, name in trace.events[0]["kernels"]] == ["good"]
+    assert [name for *_, name in trace.ranks[0].events["kernels"]] == ["good"]
+
+
+@pytest.mark.parametrize(
+    ("start", "base", "clock"),
+    [
+        (100, None, None),
+        (1_764_672_000_000_000, None, 0),
+        (1_764_672_000_000_000, 7, 7),
+        (100, 7, 7),
+        (100, True, None),
+    ],
+)
+def test_times_since_1970_need_no_base(
+    tmp_path: Path, start: int, base: object, clock: int | None
+) -> None:
+    more = {} if base is None else {"baseTimeNanoseconds": base}
+    path = write(tmp_path / "trace.json", [event("kernel", "k", start, 0)], **more)
+    trace = read_trace([path])
+    assert trace.ranks[0].clock == clock
+    assert trace.step().ns == 1  # of nothing longer, so that shares of it exist
+    late = write(tmp_path / "rank1.json", [event("kernel", "k", start + 5, 1)], **more)
+    both = read_trace([path, late])
+    assert both.one_clock == (clock is not None)
+    assert both.step().ns == (6000 if both.one_clock else 1000)
+
+
+def test_times_are_read_to_the_nanosecond_and_impossible_ones_left_out(tmp_path: Path) -> None:
+    start = 1_764_672_000_000_000
+    texts = ["1e99999999", "1e9999999999999999999", "-1e30", "9223372036854775.808", f"{start}.123"]
+    lines = [
+        f'{{"ph": "X", "cat": "kernel", "name": "{text[:4]}", "ts": {text}, "dur": 0.001}}'
+        for text in texts
+    ]
+    path = tmp_path / "trace.json"
+    path.write_text(f"[{','.join(lines)}]")
+    (span,) = read_trace([path]).ranks[0].events["kernels"]
+    assert span == (1000 * start + 123, 1000 * start + 124, "1764")
 
 
 @pytest.mark.parametrize(
@@ -192,7 +247,7 @@ def test_a_folder_of_several_traces_wants_a_choice(tmp_path: Path) -> None:
         assert done.returncode == 2 and done.stderr.count("\n") == 1
         return done.stderr
 
-    assert "has no traces/*.json" in refused()
+    assert "has no traces/*.sqlite or *.json" in refused()
     for name in ("AdamW.json", "Lion8bit.json"):
         write(tmp_path / "traces" / name, [event("kernel", "k", 1, 1)])
     assert "AdamW.json, Lion8bit.json" in refused()

@@ -45,6 +45,11 @@ def test_the_line_joins_the_median_run_of_each_commit(tmp_path: Path) -> None:
     commits, (trend,) = plot_trend.trends_of(plot_trend.in_order(runs[::-1]))
     assert commits == ["aaaaaaaa", "bbbbbbbb"]
     assert trend.medians() == {0: 2 * 10**7, 1: 4 * 10**7}
+    assert plot_trend.trend_text(trend) == [
+        "40.0 ms",
+        "runs: 10.0 to 40.0",
+        "height: 9.50 to 48.0",
+    ]
     assert len(trend.points) == 4
 
 
