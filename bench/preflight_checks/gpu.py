@@ -95,13 +95,19 @@ def parse(text: str, fields: Sequence[str] = FIELDS) -> list[Gpu]:
     return gpus
 
 
-def check(gpus: list[Gpu] | None, ranks: int, capability: str | None) -> list[Finding]:
-    """`ranks` of this node want a GPU each; `capability`: what the allocation promised."""
+def check(
+    gpus: list[Gpu] | None, ranks: int, capability: str | None, may_share: bool = False
+) -> list[Finding]:
+    """`ranks` of this node want a GPU each, unless they `may_share`; `capability`: what the
+    allocation promised."""
     if not gpus:
         return [stop("gpus", "nvidia-smi shows none", "ask for a node with GPUs, or --device cpu")]
     found = ", ".join(f"{gpu['name']} ({gpu['uuid']})" for gpu in gpus)
     findings = []
-    if len(gpus) < ranks:
+    if len(gpus) < ranks and may_share:
+        advice = "asked for (--oversubscribed): ranks that share one measure each other"
+        findings.append(warning("gpus", f"{len(gpus)} for {ranks} ranks: {found}", advice))
+    elif len(gpus) < ranks:
         findings.append(stop("gpus", f"{len(gpus)} for {ranks} ranks: {found}", "one GPU a rank"))
     else:
         findings.append(ok("gpus", f"{len(gpus)} for {ranks} ranks: {found}"))

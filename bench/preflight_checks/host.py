@@ -67,8 +67,14 @@ def pinned(pyproject: Path) -> dict[str, str]:
     return dict(re.findall(r'"([A-Za-z0-9_.-]+)==([^";]+)', pyproject.read_text("utf-8")))
 
 
-def cores(ranks: int) -> Finding:
+def cores(ranks: int, may_share: bool = False) -> Finding:
     have = len(os.sched_getaffinity(0))
+    if have < ranks and may_share:
+        return warning(
+            "cores",
+            f"{have} for {ranks} ranks of this node",
+            "asked for (--oversubscribed): ranks that share one measure each other",
+        )
     if have < ranks:
         return stop(
             "cores",

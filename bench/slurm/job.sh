@@ -22,11 +22,13 @@ cd "$root" || exit 2
 
 # Beside the run folder, where every node can write, and where submit finds it should this script be killed.
 stage=$out.evidence
-# A submit that had no word of this job has written down that it was not run.
-if [ -e "$out" ] || [ -L "$out" ]; then
-  echo "job.sh: $out exists: another run is there" >&2
-  exit 2
-fi
+# A submit that had no word of this job has written down that it was not run, or is about to.
+for taken in "$out" "$out.not-run.incomplete"; do
+  if [ -e "$taken" ] || [ -L "$taken" ]; then
+    echo "job.sh: $taken exists: another run is there" >&2
+    exit 2
+  fi
+done
 if ! mkdir -p "$(dirname "$out")" || ! mkdir -m 0755 "$stage"; then
   echo "job.sh: $stage cannot be made: another run writes there, or nobody may" >&2
   exit 2
@@ -81,23 +83,29 @@ run srun --ntasks-per-node=1 --ntasks="$SLURM_JOB_NUM_NODES" --output="$stage/id
 
 # The model that the preflight looks at is the one that will be measured.
 model=gpt2
+# What the job is instead of a larger one, where that was asked for.
+substitute=
 options=("$@")
 for ((i = 0; i < ${#options[@]}; ++i)); do
   case ${options[i]} in
     --model) model=${options[i + 1]:-} ;;
     --model=*) model=${options[i]#*=} ;;
+    --substitute) substitute=${options[i + 1]:-} ;;
+    --substitute=*) substitute=${options[i]#*=} ;;
     --quick) model=tiny ;;
   esac
 done
 
 preflight=0
+sharing=()
+if [ "$substitute" = oversubscribed ]; then sharing=(--oversubscribed); fi
 device=cpu
 if grep -q ' gpu: ' "$stage/identities"; then device=cuda; fi
 
 ranks=$(((${SLURM_NTASKS:-1} + SLURM_JOB_NUM_NODES - 1) / SLURM_JOB_NUM_NODES))
 run srun --ntasks-per-node=1 --ntasks="$SLURM_JOB_NUM_NODES" --kill-on-bad-exit=0 --output="$stage/preflight" --label \
   "$root/.venv/bin/python" bench/preflight --build "$build" --device "$device" --ranks "$ranks" \
-  --world-size "${SLURM_NTASKS:-1}" --model "$model" --out "$(dirname "$out")" || preflight=$?
+  --world-size "${SLURM_NTASKS:-1}" --model "$model" --out "$(dirname "$out")" "${sharing[@]}" || preflight=$?
 cat "$stage/preflight"
 if ((preflight != 0)); then
   echo 'job.sh: the preflight says stop: nothing was measured' >&2

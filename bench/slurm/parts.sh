@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What job.sh does after the benchmarks, a function a part; sourced by it, not started. It uses job.sh's run, root, build, out, stage,
-# device, model and options. Each part adds a line to $stage/parts, "name: verdict, reason" (verdict: ok, broken, failed or not run; of an
+# device, model, substitute and options. Each part adds a line to $stage/parts, "name: verdict, reason" (verdict: ok, broken, failed or not run; of an
 # upstream problem: reproduced or not reproduced), and what it printed to $stage/<part>.txt. Returns 0 ok, reproduced or not run, 1 broken
 # or not reproduced, 2 failed.
 #
@@ -13,6 +13,9 @@ verdict() {
   printf '%s\n' "$line" >>"$stage/parts"
   printf 'job.sh: %s\n' "$line" >&2
 }
+
+# marked: the option that marks what a part measures, where this job is instead of a larger one.
+marked() { if [ -n "$substitute" ]; then printf -- '--substitute\n%s\n' "$substitute"; fi; }
 
 # first_of NAME DEFAULT: the first value of an option of optimizer_step among "${options[@]}", which may be a list with commas.
 first_of() {
@@ -31,7 +34,8 @@ last_line() { grep -v -e '^srun: ' -e '^slurmstepd' -e '^$' "$1" | tail -n 1; }
 
 # One case recorded step by step, and its files judged from outside by the plan that plan_state makes of the same options.
 traced_step() {
-  local topology policy case words=() name value code=0
+  local topology policy case words name value code=0
+  mapfile -t words < <(marked)
   topology=$(first_of --topology fsdp2)
   policy=$(first_of --state-policy global)
   case=(--model "$model" --topology "$topology" --state-policy "$policy" --optimizer AdamW8bit --dtype fp32)
@@ -40,7 +44,7 @@ traced_step() {
     if [ -n "$value" ]; then case+=("$name" "$value"); fi
   done
   value=$(first_of --threads '')
-  if [ -n "$value" ]; then words=(--threads "$value"); fi
+  if [ -n "$value" ]; then words+=(--threads "$value"); fi
   run srun --kill-on-bad-exit=1 "$build/bin/optimizer_step" "${case[@]}" "${words[@]}" --device "$device" --steps 5 --warmup 2 \
     --trace 3 --out "$stage/traced_step" >"$stage/traced_step.txt" 2>&1 || code=$?
   # A step was taken, but nobody could record the GPU: there is no CUPTI, or another tool has it.
@@ -74,6 +78,11 @@ upstream() {
   local driver=("$root/.venv/bin/python" topologies/pytorch/optimizer_step.py --model bench/slurm/upstream_model.json
     --optimizer AdamW8bit --steps 5 --warmup 0 --trace 0 --timeout 300 --device "$device")
   local code=0 name found
+  mapfile -t -O "${#driver[@]}" driver < <(marked)
+  if [ "$device" = cuda ] && [ "$substitute" = oversubscribed ]; then
+    verdict upstream 'not run' 'because NCCL takes one rank a GPU, and these share theirs'
+    return 0
+  fi
   # The driver takes what C++ defines from there.
   export STEPSCOPE_BIN=$build/bin
   if ! run srun --kill-on-bad-exit=1 "${driver[@]}" --adapter none --out "$stage/upstream_fsdp2" \
@@ -95,7 +104,8 @@ upstream() {
 
 # A small case of one rank under compute-sanitizer's memcheck, where this node has GPUs and the tool.
 memcheck() {
-  local tool code=0
+  local tool mark code=0
+  mapfile -t mark < <(marked)
   if [ "$device" != cuda ]; then
     verdict memcheck 'not run' 'because compute-sanitizer checks what runs on a GPU, and this job has none'
     return 0
@@ -105,7 +115,7 @@ memcheck() {
     return 0
   fi
   run srun --ntasks=1 --nodes=1 "$tool" --tool memcheck --error-exitcode 9 "$build/bin/optimizer_step" --quick --topology single \
-    --optimizer AdamW8bit --device cuda --steps 2 --warmup 1 --trace 0 --out "$stage/memcheck" >"$stage/memcheck.txt" 2>&1 || code=$?
+    --optimizer AdamW8bit --device cuda --steps 2 --warmup 1 --trace 0 "${mark[@]}" --out "$stage/memcheck" >"$stage/memcheck.txt" 2>&1 || code=$?
   case $code in
     0) verdict memcheck ok "$(grep -m 1 'ERROR SUMMARY' "$stage/memcheck.txt")" ;;
     9) verdict memcheck broken "$(grep -m 1 'ERROR SUMMARY' "$stage/memcheck.txt")" && code=1 ;;

@@ -102,6 +102,12 @@ def refused(stderr: str) -> Outcome:
     return Outcome(NOT_RUN, ENVIRONMENT, code, "Slurm refused the job", _lines(stderr))
 
 
+def may_be_replaced(outcome: Outcome) -> bool:
+    """Whether a smaller job may take the place of this one: no job ran or may still run, and nobody
+    called it off."""
+    return outcome.status == NOT_RUN and outcome.code not in (NO_ANSWER, "CANCELLED")
+
+
 def is_limit(reason: str, alone: bool = True) -> bool:
     """Whether a pending job waits for something that time does not bring; `alone`: no other job of
     the user runs, whose end could lift a limit."""

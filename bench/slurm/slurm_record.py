@@ -2,10 +2,10 @@
 
     folder, outcome = record(out, outcome, queue, {"command_line": "sbatch ..."}, log)
 
-A job that was never started leaves OUT with the status not-run; one that was cut short leaves
-OUT.incomplete with what was measured until then; one that ran to its end leaves OUT as the
-benchmark wrote it. Slurm's part is in the manifest of the first two, and in evidence/slurm.json of
-all.
+A job that was never started leaves OUT with the status not-run, which has another name until it is
+whole; one that was cut short leaves OUT.incomplete with what was measured until then; one that ran
+to its end leaves OUT as the benchmark wrote it. Slurm's part is in the manifest of the first two,
+and in evidence/slurm.json of all.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from bench.slurm.slurm_outcome import COMPLETE, INCOMPLETE, NO_ANSWER, NOT_RUN, 
 from results.run_folder import INCOMPLETE_SUFFIX, schema
 
 EVIDENCE_SUFFIX = ".evidence"  # of job.sh's own folder beside the run folder
+UNFINISHED_SUFFIX = ".not-run" + INCOMPLETE_SUFFIX  # of the record of a job that did not start
 
 
 def default_out(root: Path) -> Path:
@@ -37,10 +38,15 @@ def default_out(root: Path) -> Path:
 
 
 def record(
-    out: Path, outcome: Outcome, queue: str, facts: dict[str, Any], log: Path
+    out: Path,
+    outcome: Outcome,
+    queue: str,
+    facts: dict[str, Any],
+    log: Path,
+    substitute: str = "",
 ) -> tuple[Path, Outcome]:
     """The folder, and the outcome, which is corrected where the folder shows that a job that Slurm
-    calls complete has left none."""
+    calls complete has left none. `substitute`: what the job was instead of a larger one."""
     incomplete = out.with_name(out.name + INCOMPLETE_SUFFIX)
     if outcome.status == COMPLETE and not (out / "manifest.json").is_file():
         outcome = replace(
@@ -50,13 +56,14 @@ def record(
     if (out / "manifest.json").is_file():
         folder = out  # the measurements are whole, even where the job failed afterwards
     elif outcome.status == NOT_RUN:
-        folder = out
+        # A kill must leave none of it under the name of a run.
+        folder = out.with_name(out.name + UNFINISHED_SUFFIX)
         folder.mkdir()
-        _add_to_manifest(folder, _not_measured(NOT_RUN), outcome, queue, facts)
+        _add_to_manifest(folder, _not_measured(NOT_RUN, substitute), outcome, queue, facts)
     else:
         folder = incomplete
         folder.mkdir(exist_ok=True)
-        manifest = _read_manifest(folder) or _not_measured(INCOMPLETE)
+        manifest = _read_manifest(folder) or _not_measured(INCOMPLETE, substitute)
         _add_to_manifest(folder, manifest, outcome, queue, facts)
     evidence = folder / "evidence"
     # What the job script had gathered when it was killed.
@@ -72,6 +79,8 @@ def record(
     _write_json(evidence / "slurm.json", part)
     if log.is_file():
         (shutil.copyfile if still_runs else shutil.move)(log, evidence / "job.log")
+    if folder.name.endswith(UNFINISHED_SUFFIX):
+        folder = folder.rename(out)
     return folder, outcome
 
 
@@ -109,7 +118,7 @@ def _slurm_part(outcome: Outcome, queue: str, facts: dict[str, Any]) -> dict[str
     }
 
 
-def _not_measured(status: str) -> dict[str, Any]:
+def _not_measured(status: str, substitute: str) -> dict[str, Any]:
     """A manifest of a run of which there are no rows."""
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
@@ -118,6 +127,7 @@ def _not_measured(status: str) -> dict[str, Any]:
         "created_utc": now,
         "writer": {"host": socket.gethostname(), "pid": os.getpid()},
         "rows": {name: 0 for name in schema()["tables"]},
+        **({"substitute": substitute} if substitute else {}),
     }
 
 

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ["STEPSCOPE_BIN"]).parent
 JOB = f"""\
-root={ROOT} build={BUILD} out=$PWD/run stage=$PWD model=tiny
+root={ROOT} build={BUILD} out=$PWD/run stage=$PWD model=tiny substitute=${{SUBSTITUTE-}}
 run() {{ "$@"; }}
 . {ROOT}/bench/slurm/parts.sh
 """

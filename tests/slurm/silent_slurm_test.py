@@ -3,98 +3,26 @@ programs, with the words of a real Slurm 22.05."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
-import tarfile
 import time
 from pathlib import Path
 
 import pytest
+from slurm_stand_ins import LONG, Slurm, recorded, verdict
 
 ROOT = Path(__file__).resolve().parents[2]
-# Seconds of silence, where it is the case; where Slurm answers it must not be cut short.
-SHORT, LONG = "4", "60"
+# Seconds of silence, where it is the case.
+SHORT = "4"
 UNREACHABLE = "Unable to contact slurm controller (connect failure)"
 DOWN = f"echo 'slurm_load_jobs error: {UNREACHABLE}' >&2; exit 1"
 FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
-# Each is a line of shell; a hung one holds its pipes open, as a real one does.
-CLIENTS = {
-    "sbatch": "echo 17",
-    "squeue": "echo 'PENDING|Priority'",
-    "sinfo": "echo 'gpu* up 1:00:00 2 idle gpu:2'",
-    "scontrol": "echo 'JobId=17 JobState=PENDING ExitCode=0:0 NodeList=(null)'",
-    "scancel": "exit 0",
-    "sacct": "exit 1",
-}
-
-
-class Slurm:
-    """The stand-ins on PATH; `run/<client>` files hold what they say."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "bin").mkdir()
-        for name, words in CLIENTS.items():
-            self.says(name, words)
-        self.out = folder / "run"
-
-    def says(self, client: str, words: str) -> None:
-        program = self.folder / "bin" / client
-        fresh = program.with_suffix(".new")
-        fresh.write_text(f'#!/bin/sh\necho "{client} $*" >>{self.folder}/asked\n{words}\n')
-        fresh.chmod(0o755)
-        fresh.rename(program)
-
-    def start(self, *words: str, limit: str) -> subprocess.Popen:
-        limits = ["--silence-limit", limit, "--poll", "0.1"]
-        return subprocess.Popen(
-            [sys.executable, ROOT / "bench/slurm/submit", *limits, "--out", self.out, *words],
-            env=dict(os.environ) | {"PATH": f"{self.folder}/bin:{os.environ['PATH']}"},
-            # What a shell starts in the background ignores it.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def submit(self, *words: str, limit: str = LONG) -> tuple[int, str, str]:
-        with self.start(*words, limit=limit) as process:
-            try:
-                out, err = process.communicate(timeout=60)
-            finally:
-                process.kill()
-        return process.returncode, out, err
-
-    def asked(self) -> list[str]:
-        return (self.folder / "asked").read_text().splitlines()
-
-    def wait_until_asked(self, client: str) -> None:
-        deadline = time.monotonic() + 30
-        while not any(line.startswith(client) for line in self.asked_so_far()):
-            assert time.monotonic() < deadline, f"{client} was not called"
-            time.sleep(0.05)
-
-    def asked_so_far(self) -> list[str]:
-        return self.asked() if (self.folder / "asked").exists() else []
 
 
 @pytest.fixture
 def slurm(tmp_path):
     return Slurm(tmp_path)
-
-
-def recorded(folder: Path) -> dict:
-    manifest = json.loads((folder / "manifest.json").read_text())
-    with tarfile.open(folder.with_name("run.tar.gz")) as packed:
-        assert f"{folder.name}/manifest.json" in packed.getnames()
-    return manifest
-
-
-def verdict(manifest: dict) -> tuple[str, str, str]:
-    return manifest["status"], manifest["class"], manifest["code"]
 
 
 @pytest.mark.parametrize(
@@ -117,6 +45,30 @@ def test_an_sbatch_that_hangs_is_a_run_that_was_not_run(slurm, words, kept):
     assert manifest["words"] == [kept]
     assert manifest["queue"] == ["gpu* up 1:00:00 2 idle gpu:2"]
     assert "squeue --me" in manifest["reason"] and manifest["reason"] in err
+
+
+@pytest.mark.parametrize("option", ["--out", "--job", "--build", "--poll", "--substitute", "--qos"])
+def test_an_option_whose_value_is_empty_is_named_before_anything_is_submitted(slurm, option):
+    code, out, err = slurm.submit("--ntasks=2", option, "")
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1 and f"submit: {option} is empty" in err
+    assert slurm.asked_so_far() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--out="], "--out is empty"),
+        (["--substitute="], "--substitute is empty"),
+        (["--ntasks=2", ""], "argument 8 is empty"),
+        (["--ntasks=2", "--", "--model", ""], "--model is empty"),
+    ],
+)
+def test_an_empty_word_is_refused_before_anything_is_submitted(slurm, words, said):
+    code, out, err = slurm.submit(*words)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1 and f"submit: {said}" in err
+    assert slurm.asked_so_far() == []
 
 
 def test_an_sbatch_that_cannot_reach_its_controller_says_so_in_its_own_words(slurm):

@@ -24,6 +24,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.free_ports import free_ports
+
 DAEMONS = ("munged", "slurmctld", "slurmd")
 ACCOUNTING_DAEMONS = ("slurmdbd", "mariadbd", "mariadb-install-db")
 NODES = ("n1", "n2")
@@ -125,17 +127,6 @@ def missing(accounting: bool = False) -> str:
     return f"not installed: {', '.join(absent)}" if absent else ""
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
-
-
 @dataclass
 class SlurmLab:
     folder: Path
@@ -174,6 +165,11 @@ class SlurmLab:
             **options,
         )
 
+    def cancel_all(self) -> None:
+        """Ends every job, and waits until none is left."""
+        self.run(["scancel", "--me"])
+        self._until(lambda: not self.run(["squeue", "-h"]).stdout)
+
     def lose(self, node: str) -> None:
         """Kills the node's daemon, as a machine that loses its power would."""
         os.kill(int((self.folder / f"slurmd.{node}.pid").read_text()), signal.SIGKILL)
@@ -189,7 +185,7 @@ class SlurmLab:
         facts = {
             "host": socket.gethostname().split(".")[0],
             "folder": self.folder,
-            "ports": _free_ports(6),
+            "ports": free_ports(6),
         }
         self.database_port = facts["ports"][5]
         facts["accounting"] = (WITH_ACCOUNTING if self.accounting else WITHOUT_ACCOUNTING).format(

@@ -37,22 +37,34 @@ def submit(lab, out, *words, timeout=150):
     )
 
 
-def started(lab, out, *words):
-    """A submitted job whose benchmark has begun to measure; with the id of the job."""
-    process = subprocess.Popen(
-        [str(word) for word in (*SUBMIT, "--out", out, *words)],
-        env=lab.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    deadline = time.monotonic() + 60
-    while not Path(f"{out}.incomplete/manifest.json").exists():
-        assert time.monotonic() < deadline, "the job did not begin to measure"
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.1)
-    job = lab.run(["squeue", "-h", "-o", "%i"]).stdout.split()[0]
-    return process, job
+@pytest.fixture
+def started(lab):
+    """Submits a job and returns when its benchmark has begun to measure: the process, and the id of
+    the job. Both are ended with the test, however that ends."""
+    processes = []
+
+    def start(out, *words):
+        process = subprocess.Popen(
+            [str(word) for word in (*SUBMIT, "--out", out, *words)],
+            env=lab.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        processes.append(process)
+        # On a busy machine the preflight alone takes its minute.
+        deadline = time.monotonic() + 150
+        while not Path(f"{out}.incomplete/manifest.json").exists():
+            assert time.monotonic() < deadline, "the job did not begin to measure"
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.1)
+        return process, lab.run(["squeue", "-h", "-o", "%i"]).stdout.split()[0]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+    lab.cancel_all()
 
 
 def manifest(folder):
@@ -142,6 +154,45 @@ def test_what_slurm_does_not_start_is_not_run_in_its_own_words(lab, tmp_path, wo
         assert {"run/manifest.json", "run/evidence/slurm.json"} <= set(packed.getnames())
 
 
+REFUSED = ["--qos=onedeny", "--gpus-per-node=2"]
+
+
+def test_one_gpu_that_was_asked_for_instead_is_measured_and_marked_everywhere(lab, tmp_path):
+    out = tmp_path / "run"
+    words = [*REFUSED, "--ntasks=2", "--time=00:20:00", "--substitute=one-gpu", *QUICK]
+    ended = submit(lab, out, *words, timeout=700)
+    smaller = tmp_path / "run-one-gpu"
+    assert ended.stdout == f"{out}\n{smaller}\n", ended.stderr
+    assert ended.returncode == 2  # what was asked for was not run
+    refused = manifest(out)
+    assert (refused["status"], refused["code"]) == ("not-run", "QOSMaxGRESPerUser")
+    found = manifest(smaller)
+    assert (found["status"], found["substitute"]) == ("complete", "one-gpu")
+    tables = [path for path in smaller.rglob("results.csv")]
+    assert len(tables) == 4  # the benchmarks', the traced step's, and two of the upstream problems
+    for table in tables:
+        with table.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert {(row["substitute"], row["world_size"]) for row in rows} == {("one-gpu", "1")}, table
+    slurm = json.loads((smaller / "evidence" / "slurm.json").read_text())
+    assert slurm["slurm"]["instead_of"]["code"] == "QOSMaxGRESPerUser"
+
+
+def test_ranks_that_share_cores_as_asked_for_pass_the_preflights_cores(lab, tmp_path):
+    """A job whose preflight stops it for another reason, as nothing else of it is needed here."""
+    out = tmp_path / "run"
+    cores = len(os.sched_getaffinity(0))
+    words = [*REFUSED, f"--ntasks={cores + 1}", "--substitute", "oversubscribed"]
+    ended = submit(lab, out, *words, "--", "--model", "no such model.json", timeout=300)
+    smaller = tmp_path / "run-oversubscribed.incomplete"
+    assert ended.stdout == f"{out}\n{smaller}\n", ended.stderr
+    found = manifest(smaller)
+    assert (found["code"], found["substitute"]) == ("PREFLIGHT", "oversubscribed")
+    said = (smaller / "evidence" / "preflight").read_text()
+    assert f"warning cores         {cores} for {cores + 1} ranks of this node; asked for" in said
+    assert not any("cores" in line for line in found["words"]), found["words"]
+
+
 def test_memory_that_does_not_suffice_is_the_environments_doing(lab, tmp_path):
     out = tmp_path / "run"
     ended = submit(lab, out, "--ntasks=1", "--mem=20", *LONG)
@@ -167,9 +218,9 @@ def test_a_preflight_that_says_stop_ends_the_job_before_anything_is_measured(lab
     assert found["rows"] == {"results": 0, "samples": 0}
 
 
-def test_a_cancelled_job_keeps_what_was_measured_and_is_incomplete(lab, tmp_path):
+def test_a_cancelled_job_keeps_what_was_measured_and_is_incomplete(lab, started, tmp_path):
     out = tmp_path / "run"
-    process, job = started(lab, out, "--ntasks=2", *LONG)
+    process, job = started(out, "--ntasks=2", *LONG)
     assert lab.run(["scancel", job]).returncode == 0
     said, _ = process.communicate(timeout=120)
     assert process.returncode == 2
@@ -182,9 +233,9 @@ def test_a_cancelled_job_keeps_what_was_measured_and_is_incomplete(lab, tmp_path
     assert not out.exists()
 
 
-def test_slurms_warning_before_the_time_limit_ends_the_step_and_keeps_it(lab, tmp_path):
+def test_slurms_warning_before_the_time_limit_ends_the_step_and_keeps_it(lab, started, tmp_path):
     out = tmp_path / "run"
-    process, job = started(lab, out, "--ntasks=2", *LONG)
+    process, job = started(out, "--ntasks=2", *LONG)
     # What --signal=B:TERM@30 sends.
     assert lab.run(["scancel", "--batch", "--signal=TERM", job]).returncode == 0
     process.communicate(timeout=120)
@@ -207,9 +258,9 @@ def test_a_time_limit_ends_the_job_before_slurm_kills_it(lab, tmp_path):
     assert found["world_size"] == 1  # what the benchmark wrote is still there
 
 
-def test_an_interrupted_submit_takes_its_job_back(lab, tmp_path):
+def test_an_interrupted_submit_takes_its_job_back(lab, started, tmp_path):
     out = tmp_path / "run"
-    process, _ = started(lab, out, "--ntasks=2", *LONG)
+    process, _ = started(out, "--ntasks=2", *LONG)
     process.terminate()
     process.communicate(timeout=120)
     assert process.returncode == 2
@@ -220,18 +271,20 @@ def test_an_interrupted_submit_takes_its_job_back(lab, tmp_path):
     assert lab.run(["squeue", "-h", "-t", "running"]).stdout == ""
 
 
-def test_a_node_that_is_lost_is_the_environments_doing(lab, tmp_path):
+def test_a_node_that_is_lost_is_the_environments_doing(lab, started, tmp_path):
     out = tmp_path / "run"
-    process, job = started(lab, out, "--nodes=2", "--ntasks=2", *LONG)
+    process, job = started(out, "--nodes=2", "--ntasks=2", *LONG)
     lost = "n2"
     lab.lose(lost)
-    process.communicate(timeout=150)
+    try:
+        process.communicate(timeout=150)
+    finally:
+        lab.restore(lost)
     assert process.returncode == 2
     found = manifest(Path(f"{out}.incomplete"))
     assert (found["status"], found["class"]) == ("incomplete", "environment"), found
     assert found["code"] == "NODE_FAIL", found["words"]
     assert job in found["slurm"]["job"]
-    lab.restore(lost)
 
 
 @pytest.mark.parametrize(
@@ -241,6 +294,7 @@ def test_a_node_that_is_lost_is_the_environments_doing(lab, tmp_path):
         ("touch run", "run", "run exists; choose another --out"),
         ("ln -s nowhere run", "run", "run exists; choose another --out"),
         ("touch run.job.log", "run", "run.job.log exists; choose another --out"),
+        ("mkdir run.not-run.incomplete", "run", "incomplete exists; choose another --out"),
         ("touch file", "file/run", "File exists"),
         ("true", "/proc/stepscope/run", "No such file or directory"),
         ("true", "100 %j", "Slurm gives %"),
@@ -286,9 +340,9 @@ def test_blanks_foreign_letters_and_slurms_variables_change_nothing(lab, tmp_pat
     ]  # fmt: skip
 
 
-def test_of_two_submits_into_one_folder_the_second_is_refused(lab, tmp_path):
+def test_of_two_submits_into_one_folder_the_second_is_refused(lab, started, tmp_path):
     out = tmp_path / "run"
-    process, job = started(lab, out, "--ntasks=1", *LONG)
+    process, job = started(out, "--ntasks=1", *LONG)
     ended = submit(lab, out, "--ntasks=1", *QUICK)
     assert ended.returncode == 2
     assert "exists; choose another --out" in ended.stderr
@@ -297,9 +351,9 @@ def test_of_two_submits_into_one_folder_the_second_is_refused(lab, tmp_path):
     assert manifest(Path(f"{out}.incomplete"))["code"] == "CANCELLED"
 
 
-def test_a_job_whose_submit_was_killed_keeps_its_evidence_by_itself(lab, tmp_path):
+def test_a_job_whose_submit_was_killed_keeps_its_evidence_by_itself(lab, started, tmp_path):
     out = tmp_path / "run"
-    process, job = started(lab, out, "--ntasks=1", *LONG)
+    process, job = started(out, "--ntasks=1", *LONG)
     process.kill()
     process.communicate(timeout=60)
     assert lab.run(["scancel", "--batch", "--signal=TERM", job]).returncode == 0
