@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Sets up, builds Release, measures the optimizer step and draws it. `./bench.sh --help` says how to use it.
-usage='usage: ./bench.sh [--ranks N] [--model M] [--device cpu|cuda] [--out DIR] [--quick] [--native-only] [MORE...]
+usage='usage: ./bench.sh [--ranks N] [--model M] [--device cpu|cuda] [--out DIR] [--quick] [--native-only]
+                  [--peers NAME,...] [MORE...]
 
-Installs what is missing, builds Release, measures one optimizer step on N ranks, first on the ranks of the suite, then
-the same cases on PyTorch FSDP with the real bitsandbytes, prints one table, and writes one run folder with a picture and
-report.html. The last line on stdout is the path of the run folder.
+Installs what is missing, builds Release (every program of build/bin that the documents name), measures one optimizer step
+on N ranks, first on the ranks of the suite, then the same cases on PyTorch FSDP with the real bitsandbytes, prints one
+table, and writes one run folder with a picture and report.html. The last line on stdout is the path of the run folder.
 
   --ranks N            processes that share the model (default 2)
   --model M            a preset (gpt2, tiny, llama-3.1-8b), a .json list or a .safetensors file (default gpt2)
@@ -12,6 +13,8 @@ report.html. The last line on stdout is the path of the run folder.
   --out DIR            run folder to write (default runs/<utc>-<commit> in the checkout)
   --quick              the tiny model (unless --model says otherwise) and few steps: shows that all works
   --native-only        without PyTorch FSDP, which takes minutes longer
+  --peers NAME,...     also measures other packages with 8-bit optimizers, in folders of their own: torchao (which compiles its
+                       step, for minutes), bitsandbytes-cpu-fork; pyproject.toml pins their versions
   MORE                 goes to the benchmark as it is: build/bin/optimizer_step --help
 
 examples:
@@ -26,12 +29,15 @@ program=bench.sh
 here=$(pwd -P)
 # shellcheck source=cmake/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/cmake/setup.sh"
+# shellcheck source=cmake/peers.sh
+. "$(dirname "${BASH_SOURCE[0]}")/cmake/peers.sh"
 
 ranks=2
 model=
 device=cpu
 out=
 native_only=
+peers=()
 more=()
 
 # A path of the caller's, as seen from any folder.
@@ -43,17 +49,17 @@ absolute() {
 }
 
 read_arguments() {
-  local option value
+  local option value peer
   while (($#)); do
     option=$1
     shift
     case $option in
-      --ranks | --model | --device | --out)
+      --ranks | --model | --device | --out | --peers)
         if (($# == 0)) || [[ $1 == --* ]]; then die "$option needs a value (see ./bench.sh --help)"; fi
         value=$1
         shift
         ;;
-      --ranks=* | --model=* | --device=* | --out=*)
+      --ranks=* | --model=* | --device=* | --out=* | --peers=*)
         value=${option#*=}
         option=${option%%=*}
         ;;
@@ -89,16 +95,22 @@ read_arguments() {
         case $value in cpu | cuda) device=$value ;; *) die "--device is '$value': it takes cpu or cuda" ;; esac
         ;;
       --out) out=$(absolute "$value") ;;
+      --peers)
+        IFS=, read -r -a peers <<<"$value"
+        for peer in "${peers[@]}"; do
+          if ! grep -qxF -- "$peer" <<<"$(peer_names)"; then
+            die "--peers names '$peer': it takes $(peer_names | paste -sd , -)"
+          fi
+        done
+        ;;
     esac
   done
+  if [ -n "$native_only" ] && ((${#peers[@]})); then die "--peers does not go with --native-only: both are on PyTorch FSDP"; fi
 }
 
 read_arguments "$@"
 setup
-targets=(optimizer_step)
-# What the rows of PyTorch FSDP take from C++: models and provenance, shard plans, the tracer and the judge of traces.
-if [ -z "$native_only" ]; then targets+=(describe_run plan_state trace_check stepscope_tracer stepscope_tracer_torch); fi
-build_preset release "${targets[@]}" || exit 2
+build_preset release programs || exit 2
 
 # What the ranks of a launch leave: see cmake/rank.sh.
 work=
@@ -214,12 +226,31 @@ if [ -z "$run_folder" ]; then
 fi
 
 # The same cases on PyTorch FSDP, into the same folder. Whatever happens here, the rows above are in a complete folder already.
+join_rows() {
+  if [ -n "$launch_folder" ] && ! python results/join_runs.py "$run_folder" "$launch_folder"; then exit_code=2; fi
+}
+
+# measure_peer NAME: rows of another package. That it cannot be installed, imported or stepped is its own affair: the rows say so,
+# and the exit code is not about it.
+measure_peer() {
+  local rows=(python topologies/pytorch/optimizer_step.py --device "$device" --beside "$run_folder" --peer "$1")
+  log=$logs/torchrun-$1.log
+  if install_peer "$1"; then
+    launch env PYTHONPATH="$peer_folder" "${rows[@]}"
+  else
+    launch "${rows[@]}" --skip "$peer_problem"
+  fi
+  if ((launch_code > exit_code)); then exit_code=$launch_code; fi
+  join_rows
+}
+
 if [ -z "$native_only" ]; then
   log=$logs/torchrun-pytorch.log
   launch python topologies/pytorch/optimizer_step.py --device "$device" --beside "$run_folder"
   if ((launch_code > exit_code)); then exit_code=$launch_code; fi
-  if [ -n "$launch_folder" ] && ! python results/join_runs.py "$run_folder" "$launch_folder"; then exit_code=2; fi
+  join_rows
   if ((launch_code == 2)); then say "$program: $run_folder holds the suite's own rows alone"; fi
+  for peer in ${peers[@]+"${peers[@]}"}; do measure_peer "$peer"; done
   if ! python results/run_tables.py "$run_folder"; then exit_code=2; fi
 fi
 

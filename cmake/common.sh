@@ -96,8 +96,9 @@ run_shown() {
 
 # show_failure LOG: the part of a step's log that says why it failed, and where the whole of it is.
 show_failure() {
-  local lines
-  lines=$(grep -m 12 -iE '(error|fatal|failed|cannot|unable)\b' "$1" | cut -c 1-200)
+  local lines words='error|fatal|failed|cannot|unable|undefined reference'
+  # Words of a sentence alone: the name of a file such as core/error.cc.o tells nothing.
+  lines=$(grep -m 12 -iE "(^|[^[:alnum:]_./-])($words)([[:space:]:,!]|\.?\$|\.[[:space:]])" "$1" | cut -c 1-200)
   [ -n "$lines" ] || lines=$(tail -n 8 "$1" | cut -c 1-200)
   printf '%s\n' "$lines" | sed 's/^/    /' >&2
   say "    (all of it: $1)"

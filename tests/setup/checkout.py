@@ -30,9 +30,14 @@ case "$*" in
     for venv; do :; done
     rm -rf "$venv"; mkdir -p "$venv/bin" "$venv/lib/python3.10/site-packages"
     echo "version_info = 3.10.0" >"$venv/pyvenv.cfg"
-    printf '#!/bin/sh\\nPYTHONPATH=%s exec "{sys.executable}" "$@"\\n' \
+    printf '#!/bin/sh\\nPYTHONPATH="$PYTHONPATH":%s exec "{sys.executable}" "$@"\\n' \
       "'$venv/lib/python3.10/site-packages'" >"$venv/bin/python"
     chmod +x "$venv/bin/python"
+    ;;
+  *--target*)
+    if [ -n "$UV_FAILS" ]; then printf 'error: no wheel\\n  Caused by: no such host\\n'; exit 1; fi
+    while [ "$1" != --target ]; do shift; done
+    mkdir -p "$2"
     ;;
   *install*)
     if [ -n "$UV_FAILS" ]; then echo "error: no such host"; exit 1; fi

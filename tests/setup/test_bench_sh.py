@@ -1,6 +1,7 @@
 """bench.sh: its arguments, and what it makes of the ranks' words and exit codes, under torchrun."""
 
 import re
+import shutil
 import signal
 import sys
 import time
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.setup.checkout import Checkout
+from tests.setup.checkout import ROOT, Checkout
 
 TORCHRUN = Path(sys.executable).parent / "torchrun"
 
@@ -67,6 +68,9 @@ def benchmark(checkout: Checkout, script: str) -> None:
         (["--model", ""], "--model needs a value"),
         (["--model", "absent.safetensors"], "--model is 'absent.safetensors'"),
         (["--device", "tpu"], "--device is 'tpu'"),
+        (["--peers", "torchao,bitsandbytes"], "--peers names 'bitsandbytes': it takes torchao,"),
+        (["--peers", ","], "--peers names ''"),
+        (["--peers=torchao", "--native-only"], "--peers does not go with --native-only"),
     ],
 )
 def test_a_wrong_argument_is_one_line_before_any_set_up(checkout, arguments, message):
@@ -83,6 +87,21 @@ def test_help_shows_examples_without_set_up(checkout):
     assert result.code == 0
     assert "./bench.sh --quick" in result.out
     assert not (checkout.root / ".cache").exists()
+
+
+def test_every_program_that_the_documents_run_is_built(checkout):
+    benchmark(checkout, NATIVE)
+    assert checkout.run("bench.sh", "--native-only").code == 0
+    assert checkout.calls("cmake")[-1].endswith(" --target programs")
+
+    lists = (ROOT / "CMakeLists.txt").read_text()
+    built = set(re.search(r"add_custom_target\(\s*programs\s+DEPENDS([^)]*)\)", lists)[1].split())
+    named = set()
+    for document in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        text = document.read_text()
+        named |= set(re.findall(r"\bbuild/(?:bin/|lib/lib)(\w+)", text))
+    assert {"optimizer_step", "recording_cost", "stepscope_tracer"} <= named
+    assert named <= built
 
 
 def test_the_table_comes_through_and_the_run_folder_is_the_last_line(checkout, tmp_path):
@@ -146,6 +165,50 @@ def test_a_failure_on_pytorch_keeps_the_native_rows_and_its_exit_code(checkout, 
     assert result.err_lines[0] == "bad luck"
     assert (run / "step.png").exists()
     assert not (checkout.root / "joined").exists()
+
+
+PEER_ROWS = """
+    name = 'r.pytorch' + ('-' + sys.argv[6] if '--peer' in sys.argv else '')
+    with open('peers', 'a') as told: told.write(os.environ['PYTHONPATH'].split(':')[0] + '\\n')
+    with open('peers', 'a') as told: told.write(' '.join(sys.argv[5:]) + '\\n')
+    os.mkdir('runs/' + name); print(name + '\\n' + os.path.abspath('runs/' + name))"""
+
+
+def test_another_package_is_installed_apart_and_its_rows_join_the_same_folder(checkout):
+    benchmark(checkout, NATIVE)
+    pytorch(checkout, PEER_ROWS)
+    result = checkout.run("bench.sh", "--peers", "torchao,bitsandbytes-cpu-fork")
+    assert result.code == 0, result
+    run = checkout.root / "runs" / "r"
+    names = ["r.pytorch", "r.pytorch-torchao", "r.pytorch-bitsandbytes-cpu-fork"]
+    assert result.out_lines == ["native 1 ms", *names, "tables of r", str(run)]
+    assert (checkout.root / "joined").read_text() == f"{run} {run.with_name(names[-1])}"
+    path, _, torchao, asked, fork, _ = (checkout.root / "peers").read_text().split("\n")[:6]
+    assert path == ""
+    assert re.fullmatch(rf"{checkout.root}/.cache/peers/torchao-[0-9.]+", torchao)
+    assert asked == "--peer torchao"
+    assert Path(fork).name.startswith("bitsandbytes-cpu-fork-")
+    installs = [call for call in checkout.calls("uv") if "--target" in call]
+    assert len(installs) == 2
+    assert all(" --no-deps " in call for call in installs)
+    # What is there is not installed again.
+    for name in (*names, "r"):
+        run.with_name(name).rmdir() if name != "r" else shutil.rmtree(run)
+    assert checkout.run("bench.sh", "--peers", "torchao").code == 0
+    assert len([call for call in checkout.calls("uv") if "--target" in call]) == 2
+
+
+def test_a_package_that_cannot_be_installed_has_rows_that_say_why(checkout):
+    benchmark(checkout, NATIVE)
+    pytorch(checkout, PEER_ROWS)
+    result = checkout.run("bench.sh", "--peers=torchao", UV_FAILS="1")
+    assert result.code == 0, result
+    assert result.out_lines[1:3] == ["r.pytorch", "r.pytorch-torchao"]
+    asked = (checkout.root / "peers").read_text().splitlines()[3]
+    said = "error: no wheel Caused by: no such host"
+    version = re.search(r'"torchao==([0-9.]+)"', (checkout.root / "pyproject.toml").read_text())[1]
+    assert asked == f"--peer torchao --skip torchao=={version} was not installed: {said}"
+    assert not any((checkout.root / ".cache" / "peers").glob("*"))
 
 
 def test_native_only_leaves_pytorch_out(checkout):

@@ -129,6 +129,7 @@ def test_a_python_that_does_not_run_or_is_too_old_is_passed_over(checkout):
     checkout.stand_in("python3.13", 'printf "/old/python\\t3.9.1\\t0\\n"')
     result = checkout.run("cmake/setup.sh")
     assert result.code == 0, result
+    assert result.err_lines[0] == "setup 1/4: the Debian packages are there"
     (line,) = [line for line in result.err_lines if line.startswith("setup 2/4: Python ")]
     assert "3.9.1" not in line
     assert checkout.calls("python3")

@@ -84,13 +84,18 @@ def test_it_fails_when_the_code_does_not_build(checkout):
     ctest(checkout, PASSED, 0)
     checkout.stand_in(
         "cmake",
-        'if [ "$1" = --build ]; then echo "a.cc:1:1: error: wrong"; exit 1; fi\n'
+        'if [ "$1" = --build ]; then\n'
+        '  echo "[1/2] Building CXX object core/CMakeFiles/core.dir/error.cc.o"\n'
+        '  echo "a.cc:1:1: error: wrong"; echo "undefined reference to f()"; exit 1\n'
+        "fi\n"
         "mkdir -p build; touch build/build.ninja",
         checkout.venv_bin,
     )
     result = checkout.run("test.sh", "--quick")
     assert result.code == 1
     assert "a.cc:1:1: error: wrong" in result.err
+    assert "undefined reference to f()" in result.err
+    assert "error.cc.o" not in result.err
     assert checkout.calls("ctest") == []
     assert result.out_lines[-1] == "1 passed, 1 failed, 0 skipped"
 
