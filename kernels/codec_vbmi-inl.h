@@ -1,7 +1,7 @@
 // Purpose: decoding and encoding of 8-bit states, 128 elements at a time, with the byte
 // permutations of AVX-512 VBMI. Included by kernels/simd_blocks.cc, once, for that target alone.
 //
-// Usage and what encode() may be given: see kernels/codec_lookup-inl.h.
+// Usage and what encode() may be given: see kernels/codec_pieces-inl.h.
 //
 // Caveats: on Zen 5 a permutation of 128 bytes takes half a cycle and a gather of 16 numbers
 // 12.5 cycles, which is why nothing here gathers. The tables are those of kernels/byte_tables.h.
@@ -9,6 +9,11 @@
 
 constexpr std::int64_t kGroup = 128;  // elements taken at once
 constexpr std::int64_t kVectors = kGroup / kLanes;
+
+/// How many vectors of parameters AdamW computes before it encodes the first moment. A division and
+/// a square root keep their unit busy for 20 cycles a vector on Zen 4; encoding between them fills
+/// these, and makes the step a tenth faster than encoding behind them.
+constexpr std::int64_t kVectorsBeforeCodes1 = kVectors / 2;
 
 /// 128 bytes: one for each element of a group.
 struct Bytes2 {
@@ -63,14 +68,46 @@ HWY_INLINE Mask2 top_bits(const Bytes2& bytes) {
   return {{_mm512_movepi8_mask(bytes.half[0]), _mm512_movepi8_mask(bytes.half[1])}};
 }
 
-/// Puts dword 4v + l of 64 codes at position 4l + v, so that unpacking bytes and words within
-/// 128-bit lanes gives the elements in order.
-HWY_INLINE __m512i transpose_dwords(__m512i codes) {
-  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  return _mm512_permutexvar_epi32(order, codes);
+/// Puts the codes of 64 elements where unpacking bytes and words within 128-bit lanes gives vectors
+/// of that order: byte 4v + b of lane l becomes number 4l + b of vector v.
+template <Order order>
+HWY_INLINE __m512i before_unpacking(__m512i codes) {
+  if constexpr (order == Order::pairs) {
+    alignas(64) static constexpr std::array<std::uint8_t, 64> kPairs = [] {
+      std::array<std::uint8_t, 64> from{};
+      for (std::size_t i = 0; i < 64; ++i) {
+        const std::size_t v = i / 4 % 4;
+        from[i] = static_cast<std::uint8_t>(v / 2 * 32 + 2 * (i / 16 * 4 + i % 4) + v % 2);
+      }
+      return from;
+    }();
+    return _mm512_permutexvar_epi8(_mm512_load_si512(kPairs.data()), codes);
+  } else {
+    const __m512i from = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return _mm512_permutexvar_epi32(from, codes);
+  }
 }
 
-/// From four planes of bytes, in the order of transpose_dwords, four vectors of 16 numbers.
+/// Words whose bits are those of 32 dwords from bit `first` on, in the order of the elements.
+template <Order order, int first>
+HWY_INLINE __m512i words_of(__m512i a, __m512i b) {
+  static_assert(first % 8 == 0);
+  if constexpr (order == Order::pairs) {
+    const __m512i even = _mm512_srli_epi32(a, first);
+    return _mm512_mask_mov_epi16(even, 0xaaaaaaaa, _mm512_slli_epi32(b, 16 - first));
+  } else {
+    alignas(64) static constexpr std::array<std::uint8_t, 64> kBytes = [] {
+      std::array<std::uint8_t, 64> from{};
+      for (std::size_t i = 0; i < 64; ++i) {
+        from[i] = static_cast<std::uint8_t>(4 * (i / 2) + first / 8 + i % 2);
+      }
+      return from;
+    }();
+    return _mm512_permutex2var_epi8(a, _mm512_load_si512(kBytes.data()), b);
+  }
+}
+
+/// From four planes of bytes, put in place by before_unpacking(), four vectors of 16 numbers.
 HWY_INLINE void interleave(__m512i byte0, __m512i byte1, __m512i byte2, __m512i byte3, VF out[4]) {
   const __m512i low01 = _mm512_unpacklo_epi8(byte0, byte1);
   const __m512i high01 = _mm512_unpackhi_epi8(byte0, byte1);
@@ -137,11 +174,12 @@ class SignedCodec {
  public:
   SignedCodec() : tables_(signed_byte_tables()) {}
 
+  template <Order order>
   HWY_INLINE void decode(const std::uint8_t* codes, VF out[kVectors]) const {
     Bytes2 offset, k;
     Mask2 one;
     for (int h = 0; h < 2; ++h) {
-      const __m512i code = transpose_dwords(load64(codes + 64 * h));
+      const __m512i code = before_unpacking<order>(load64(codes + 64 * h));
       offset.half[h] = _mm512_sub_epi8(code, _mm512_set1_epi8(127));
       k.half[h] = _mm512_abs_epi8(offset.half[h]);
       // Code 255 is the one k = 128, which would look up k = 0, and whose sign bit is not one.
@@ -161,12 +199,13 @@ class SignedCodec {
     }
   }
 
+  template <Order order>
   HWY_INLINE void encode(const VF x[kVectors], VF inverse, std::uint8_t* codes) const {
     __m512i words[4];
     for (int i = 0; i < 4; ++i) {
       const __m512i a = _mm512_cvttps_epi32(index_number(x[2 * i], inverse));
       const __m512i b = _mm512_cvttps_epi32(index_number(x[2 * i + 1], inverse));
-      words[i] = fold(low_words(a, b));
+      words[i] = fold(words_of<order, 0>(a, b));
     }
     Bytes2 low, coarse, middle, fine;
     fields<0, 8>(words, &low, &coarse);
@@ -193,16 +232,6 @@ class SignedCodec {
   }
 
  private:
-  /// The low words of 32 dwords, in order.
-  static HWY_INLINE __m512i low_words(__m512i a, __m512i b) {
-    alignas(64) static constexpr std::array<std::uint16_t, 32> kEven = [] {
-      std::array<std::uint16_t, 32> order{};
-      for (std::size_t i = 0; i < 32; ++i) order[i] = static_cast<std::uint16_t>(2 * i);
-      return order;
-    }();
-    return _mm512_permutex2var_epi16(a, _mm512_load_si512(kEven.data()), b);
-  }
-
   /// j in the low 15 bits, and in bit 15 whether x is positive (i >= 32768).
   static HWY_INLINE __m512i fold(__m512i index) {
     const __m512i positive = _mm512_srai_epi16(index, 15);
@@ -217,8 +246,10 @@ class UnsignedCodec {
  public:
   UnsignedCodec() : tables_(unsigned_byte_tables()) {}
 
+  template <Order order>
   HWY_INLINE void decode(const std::uint8_t* codes, VF out[kVectors]) const {
-    const Bytes2 code = {{transpose_dwords(load64(codes)), transpose_dwords(load64(codes + 64))}};
+    const Bytes2 code = {
+        {before_unpacking<order>(load64(codes)), before_unpacking<order>(load64(codes + 64))}};
     const Mask2 high = top_bits(code);
     const Bytes2 byte0 = look_up_256(tables_.decode[0].data(), code, high);
     const Bytes2 byte1 = look_up_256(tables_.decode[1].data(), code, high);
@@ -229,12 +260,13 @@ class UnsignedCodec {
     }
   }
 
+  template <Order order>
   HWY_INLINE void encode(const VF x[kVectors], VF inverse, std::uint8_t* codes) const {
     // For x >= 0 the number lies in [32768, 65536): its mantissa is j and eight bits of fraction.
     __m512i words[4];
     for (int i = 0; i < 4; ++i) {
-      words[i] = middle_words(_mm512_castps_si512(index_number(x[2 * i], inverse)),
-                              _mm512_castps_si512(index_number(x[2 * i + 1], inverse)));
+      words[i] = words_of<order, 8>(_mm512_castps_si512(index_number(x[2 * i], inverse)),
+                                    _mm512_castps_si512(index_number(x[2 * i + 1], inverse)));
     }
     Bytes2 low, coarse, middle, fine;
     fields<0, 7>(words, &low, &coarse);
@@ -256,17 +288,5 @@ class UnsignedCodec {
   }
 
  private:
-  /// Bits 8 to 23 of 32 dwords, in order.
-  static HWY_INLINE __m512i middle_words(__m512i a, __m512i b) {
-    alignas(64) static constexpr std::array<std::uint8_t, 64> kMiddle = [] {
-      std::array<std::uint8_t, 64> order{};
-      for (std::size_t i = 0; i < 64; ++i) {
-        order[i] = static_cast<std::uint8_t>(4 * (i / 2) + 1 + i % 2);
-      }
-      return order;
-    }();
-    return _mm512_permutex2var_epi8(a, _mm512_load_si512(kMiddle.data()), b);
-  }
-
   const UnsignedByteTables& tables_;
 };

@@ -25,7 +25,7 @@ namespace stepscope::kernels {
 void step_cpu(ThreadPool& pool, Algorithm algorithm, const Hyperparameters& hyperparameters,
               std::span<const ShardTensors> shards);
 
-/// The instruction set that step_cpu uses now: "AVX-512 VBMI", "AVX-512", "AVX2" or "baseline".
+/// The instruction set that step_cpu uses now: "AVX-512 VBMI", "AVX2" or "baseline".
 std::string cpu_step_target();
 
 /// Those that this processor supports, best first; "baseline" is always the last.

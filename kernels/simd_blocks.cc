@@ -7,14 +7,14 @@
 #include "kernels/byte_tables.h"
 #include "kernels/code_tables.h"
 #include "kernels/cpu_step.h"
-#include "kernels/encode_bins.h"
 #include "kernels/encode_pieces.h"
 #include "kernels/scalar_blocks.h"
 
-// AVX3_DL is AVX-512 with the byte permutations (VBMI). SSE has no fused multiply-add, so what is
-// below AVX2 runs the scalar kernel.
+// AVX3_DL is AVX-512 with the byte permutations (VBMI). What has AVX-512 without them runs the AVX2
+// kernel, which is faster than any that looks its codes up in memory. SSE has no fused
+// multiply-add, so what is below AVX2 runs the scalar kernel.
 #define HWY_WANT_AVX3_DL
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/simd_blocks.cc"
 #include "hwy/foreach_target.h"  // includes this file once a target
@@ -26,7 +26,7 @@ namespace kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3_DL
 namespace hn = hwy::HWY_NAMESPACE;
 
 using F = hn::ScalableTag<float>;
@@ -36,67 +36,65 @@ using F16 = hn::Rebind<hwy::float16_t, F>;
 using VF = hn::Vec<F>;
 using VU = hn::Vec<U>;
 using I = hn::RebindToSigned<F>;
+using W = hn::Repartition<std::uint16_t, U>;
+using VW = hn::Vec<W>;
+using W16 = hn::Rebind<std::uint16_t, F>;
 constexpr std::int64_t kLanes = static_cast<std::int64_t>(hn::MaxLanes(F()));
+
+/// Which elements of a group its vectors hold.
+enum class Order {
+  consecutive,  ///< vector k those from k * kLanes on
+  pairs,        ///< vectors 2k and 2k + 1 the even and the odd ones from 2k * kLanes on
+};
+
+/// bf16 numbers become float32 in pairs without a shuffle, and only so.
+constexpr Order order_of(DType dtype) {
+  return dtype == DType::bf16 ? Order::pairs : Order::consecutive;
+}
 
 #if HWY_TARGET == HWY_AVX3_DL
 #include "kernels/codec_vbmi-inl.h"
-#elif HWY_TARGET == HWY_AVX2
-#include "kernels/codec_pieces-inl.h"
 #else
-#include "kernels/codec_lookup-inl.h"
+#include "kernels/codec_pieces-inl.h"
 #endif
 
-/// Two vectors of consecutive bf16 numbers.
+/// Two vectors of bf16 numbers.
+template <Order order>
 HWY_INLINE void load_bf16(const std::uint16_t* base, VF out[2]) {
-#if HWY_TARGET == HWY_AVX2
-  const auto widened = [](const std::uint16_t* from) HWY_ATTR {
-    const __m128i words = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-    return VF{_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(words), 16))};
-  };
-  out[0] = widened(base);
-  out[1] = widened(base + kLanes);
-#else
-  // Unpacking words works within 128-bit lanes, so the eighths are first put where that gives the
-  // elements in order.
-  const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
-  const __m512i words = _mm512_permutexvar_epi64(order, _mm512_loadu_si512(base));
-  const __m512i zero = _mm512_setzero_si512();
-  out[0] = VF{_mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, words))};
-  out[1] = VF{_mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, words))};
-#endif
+  if constexpr (order == Order::pairs) {
+    const VU words = hn::BitCast(U(), hn::LoadU(W(), base));
+    out[0] = hn::BitCast(F(), hn::ShiftLeft<16>(words));
+    out[1] = hn::BitCast(F(), hn::And(words, hn::Set(U(), 0xffff0000u)));
+  } else {
+    for (std::int64_t k = 0; k < 2; ++k) {
+      const VU words = hn::PromoteTo(U(), hn::LoadU(W16(), base + k * kLanes));
+      out[k] = hn::BitCast(F(), hn::ShiftLeft<16>(words));
+    }
+  }
 }
 
-/// Rounds two vectors to bf16, ties to even, and stores them in order. A NaN whose lower 16 bits
-/// are zeros keeps its upper ones.
+/// Rounds two vectors to bf16, ties to even, and stores them. A NaN whose lower 16 bits are zeros
+/// keeps its upper ones.
+template <Order order>
 HWY_INLINE void round_and_store_bf16(VF first, VF second, std::uint16_t* base) {
-#if HWY_TARGET == HWY_AVX2
-  // Upper and lower words apart, each four to the half of a 128-bit lane.
-  const __m256i apart = _mm256_broadcastsi128_si256(
-      _mm_setr_epi8(2, 3, 6, 7, 10, 11, 14, 15, 0, 1, 4, 5, 8, 9, 12, 13));
-  const __m256i a = _mm256_shuffle_epi8(_mm256_castps_si256(first.raw), apart);
-  const __m256i b = _mm256_shuffle_epi8(_mm256_castps_si256(second.raw), apart);
-  const __m256i upper = _mm256_unpacklo_epi64(a, b);
-  const __m256i lower = _mm256_unpackhi_epi64(a, b);
-  // Up from 0x8000 if the upper word is odd, from 0x8001 if it is even.
-  const __m256i even = _mm256_andnot_si256(upper, _mm256_set1_epi16(1));
-  const __m256i up = _mm256_srli_epi16(_mm256_subs_epu16(lower, even), 15);
-  const __m256i rounded = _mm256_add_epi16(upper, up);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(base), _mm256_permute4x64_epi64(rounded, 0xd8));
-#else
-  const auto rounded = [](VF value) HWY_ATTR {
-    const __m512i bits = _mm512_castps_si512(value.raw);
-    const __m512i half = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
-    const __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
-    return _mm512_mask_add_epi32(half, odd, half, _mm512_set1_epi32(1));
-  };
-  alignas(64) static constexpr std::array<std::uint16_t, 32> kUpper = [] {
-    std::array<std::uint16_t, 32> order{};
-    for (std::size_t i = 0; i < 32; ++i) order[i] = static_cast<std::uint16_t>(2 * i + 1);
-    return order;
-  }();
-  const __m512i order = _mm512_load_si512(kUpper.data());
-  _mm512_storeu_si512(base, _mm512_permutex2var_epi16(rounded(first), order, rounded(second)));
-#endif
+  const VU a = hn::BitCast(U(), first);
+  const VU b = hn::BitCast(U(), second);
+  if constexpr (order == Order::pairs) {
+    const VW upper = hn::OddEven(hn::BitCast(W(), b), hn::BitCast(W(), hn::ShiftRight<16>(a)));
+    const VW lower = hn::OddEven(hn::BitCast(W(), hn::ShiftLeft<16>(b)), hn::BitCast(W(), a));
+    // Up from 0x8000 if the upper word is odd, from 0x8001 if it is even.
+    const VW even = hn::AndNot(upper, hn::Set(W(), 1));
+    const VW up = hn::ShiftRight<15>(hn::SaturatedSub(lower, even));
+    hn::StoreU(hn::Add(upper, up), W(), base);
+  } else {
+    for (const VU bits : {a, b}) {
+      const VU odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(U(), 1));
+      const VU rounded = hn::Add(hn::Add(bits, hn::Set(U(), 0x7fff)), odd);
+      const hn::Vec<I> upper = hn::BitCast(I(), hn::ShiftRight<16>(rounded));
+      hn::StoreU(hn::DemoteTo(W16(), upper), W16(), base);
+      base += kLanes;
+    }
+  }
 }
 
 /// The NaNs that a parameter may be after its update. Arithmetic hands on the bits of a NaN that it
@@ -106,7 +104,7 @@ enum class Nans {
   any,            ///< from float32 tensors, too
 };
 
-template <Nans nans>
+template <Order order, Nans nans>
 HWY_INLINE void store_bf16(const VF values[2], std::uint16_t* base) {
   VF first = values[0];
   VF second = values[1];
@@ -116,38 +114,39 @@ HWY_INLINE void store_bf16(const VF values[2], std::uint16_t* base) {
     first = hn::IfThenElse(hn::IsNaN(first), nan, first);
     second = hn::IfThenElse(hn::IsNaN(second), nan, second);
   }
-  round_and_store_bf16(first, second, base);
+  round_and_store_bf16<order>(first, second, base);
+}
+
+/// Whether doubled bf16 numbers, which have lost their signs, are NaN: above the infinities.
+HWY_INLINE hn::Mask<W> are_nan(VW doubled) { return hn::Gt(doubled, hn::Set(W(), 0xff00)); }
+
+/// Apart from the loops over whole blocks, which are faster without it.
+HWY_NOINLINE void replace_nans(std::uint16_t* block) {
+  for (std::int64_t i = 0; i < kBlockSize; i += 2 * kLanes) {
+    const VW words = hn::LoadU(W(), block + i);
+    const auto nan = are_nan(hn::ShiftLeft<1>(words));
+    hn::StoreU(hn::IfThenElse(nan, hn::Set(W(), 0xffff), words), W(), block + i);
+  }
 }
 
 /// Makes every NaN of a block of bf16 numbers 0xffff, as kernels/half.h does. Asked once a block,
 /// it costs less than in every store.
 HWY_INLINE void unify_nans(std::uint16_t* block) {
-  const hn::ScalableTag<std::uint16_t> words;
-  using VW = hn::Vec<decltype(words)>;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(words));
-  // Without its sign and doubled, a NaN is above the infinities.
-  const VW infinity = hn::Set(words, 0xff00);
-  VW largest = hn::Zero(words);
-  for (std::int64_t i = 0; i < kBlockSize; i += lanes) {
-    const VW word = hn::LoadU(words, block + i);
-    largest = hn::Max(largest, hn::Add(word, word));
+  VW largest = hn::Zero(W());
+  for (std::int64_t i = 0; i < kBlockSize; i += 2 * kLanes) {
+    largest = hn::Max(largest, hn::ShiftLeft<1>(hn::LoadU(W(), block + i)));
   }
-  if (HWY_LIKELY(hn::AllFalse(words, hn::Gt(largest, infinity)))) return;
-  for (std::int64_t i = 0; i < kBlockSize; i += lanes) {
-    const VW word = hn::LoadU(words, block + i);
-    const auto is_nan = hn::Gt(hn::Add(word, word), infinity);
-    hn::StoreU(hn::IfThenElse(is_nan, hn::Set(words, 0xffff), word), words, block + i);
-  }
+  if (HWY_UNLIKELY(!hn::AllFalse(W(), are_nan(largest)))) replace_nans(block);
 }
 
 /// Two vectors of a parameter or gradient, from element i on.
-template <DType dtype>
+template <DType dtype, Order order = order_of(dtype)>
 HWY_INLINE void load_pair(const void* base, std::int64_t i, VF out[2]) {
   if constexpr (dtype == DType::fp32) {
     out[0] = hn::LoadU(F(), static_cast<const float*>(base) + i);
     out[1] = hn::LoadU(F(), static_cast<const float*>(base) + i + kLanes);
   } else if constexpr (dtype == DType::bf16) {
-    load_bf16(static_cast<const std::uint16_t*>(base) + i, out);
+    load_bf16<order>(static_cast<const std::uint16_t*>(base) + i, out);
   } else {
     const auto* halves = static_cast<const hwy::float16_t*>(base) + i;
     out[0] = hn::PromoteTo(F(), hn::LoadU(F16(), halves));
@@ -155,13 +154,13 @@ HWY_INLINE void load_pair(const void* base, std::int64_t i, VF out[2]) {
   }
 }
 
-template <DType dtype, Nans nans>
+template <DType dtype, Nans nans, Order order = order_of(dtype)>
 HWY_INLINE void store_pair(const VF values[2], void* base, std::int64_t i) {
   if constexpr (dtype == DType::fp32) {
     hn::StoreU(values[0], F(), static_cast<float*>(base) + i);
     hn::StoreU(values[1], F(), static_cast<float*>(base) + i + kLanes);
   } else if constexpr (dtype == DType::bf16) {
-    store_bf16<nans>(values, static_cast<std::uint16_t*>(base) + i);
+    store_bf16<order, nans>(values, static_cast<std::uint16_t*>(base) + i);
   } else {
     auto* halves = static_cast<hwy::float16_t*>(base) + i;
     hn::StoreU(hn::DemoteTo(F16(), values[0]), F16(), halves);
@@ -289,8 +288,8 @@ class AdamW8bit {
       VF g[2];
       VF m[kVectors];
       VF v[kVectors];
-      codec1_.decode(codes1 + at, m);
-      codec2_.decode(codes2 + at, v);
+      codec1_.template decode<order_of(dtype)>(codes1 + at, m);
+      codec2_.template decode<order_of(dtype)>(codes2 + at, v);
       for (std::int64_t k = 0; k < kVectors; ++k) {
         const std::int64_t i = at + k * kLanes;
         if (k % 2 == 0) load_pair<dtype>(grad, first + i, g);
@@ -321,21 +320,23 @@ class AdamW8bit {
     for (std::int64_t at = 0; at < kBlockSize; at += kGroup) {
       prefetch(param, first + at, element_bytes(dtype), kGroup);
       VF p[2];
-      VF m[kVectors];
-      VF v[kVectors];
+      // Unrolled, so that division, square root and encoding run beside each other.
+#pragma GCC unroll 8
       for (std::int64_t k = 0; k < kVectors; ++k) {
         const std::int64_t i = at + k * kLanes;
         if (k % 2 == 0) load_pair<dtype>(param, first + i, p);
-        m[k] = hn::Load(F(), work.m + i);
-        v[k] = hn::Load(F(), work.v + i);
-        const VF root = divide(hn::Sqrt(v[k]), c.correction2, c.inverse_correction2);
+        const VF m = hn::Load(F(), work.m + i);
+        const VF v = hn::Load(F(), work.v + i);
+        const VF root = divide(hn::Sqrt(v), c.correction2, c.inverse_correction2);
         const VF denominator = hn::Add(root, c.epsilon);
-        const VF change = hn::Div(hn::Mul(c.step_size, m[k]), denominator);
+        const VF change = hn::Div(hn::Mul(c.step_size, m), denominator);
         p[k % 2] = hn::Add(hn::Mul(p[k % 2], c.decay), change);
         if (k % 2 == 1) store_pair<dtype, kNans>(p, param, first + i - kLanes);
+        if (k + 1 == kVectorsBeforeCodes1) {
+          encode(codec1_, work.m + at, inverse1, codes1 + at);
+        }
       }
-      codec1_.encode(m, inverse1, codes1 + at);
-      codec2_.encode(v, inverse2, codes2 + at);
+      encode(codec2_, work.v + at, inverse2, codes2 + at);
     }
     if constexpr (dtype == DType::bf16) {
       unify_nans(static_cast<std::uint16_t*>(param) + first);
@@ -345,6 +346,15 @@ class AdamW8bit {
   }
 
  private:
+  /// The codes of a group of moments.
+  template <class Codec>
+  HWY_INLINE static void encode(const Codec& codec, const float* moments, VF inverse,
+                                std::uint8_t* codes) {
+    VF x[kVectors];
+    for (std::int64_t k = 0; k < kVectors; ++k) x[k] = hn::Load(F(), moments + k * kLanes);
+    codec.template encode<order_of(dtype)>(x, inverse, codes);
+  }
+
   const ShardTensors& s_;
   const Coefficients& coefficients_;
   Scalars c_;
@@ -379,7 +389,7 @@ class Lion8bit {
       for (std::int64_t k = 0; k < kVectors; k += 2) {
         load_pair<dtype>(grad, first + at + k * kLanes, g + k);
       }
-      codec_.decode(codes + at, old);
+      codec_.template decode<order_of(dtype)>(codes + at, old);
       for (std::int64_t k = 0; k < kVectors; ++k) {
         const std::int64_t i = at + k * kLanes;
         old[k] = hn::Mul(old[k], absmax);
@@ -419,7 +429,7 @@ class Lion8bit {
       for (std::int64_t k = 0; k < kVectors; k += 2) {
         store_pair<dtype, kNans>(p + k, param, first + at + k * kLanes);
       }
-      codec_.encode(m, inverse, codes + at);
+      codec_.template encode<order_of(dtype)>(m, inverse, codes + at);
     }
     if constexpr (dtype == DType::bf16) {
       unify_nans(static_cast<std::uint16_t*>(param) + first);
@@ -459,8 +469,8 @@ void adamw_fp32(const Coefficients& coefficients, const ShardTensors& s, std::in
   for (std::int64_t at = begin * kBlockSize; at < end * kBlockSize; at += 2 * kLanes) {
     VF g[2];
     VF p[2];
-    load_pair<dtype>(grad, at, g);
-    load_pair<dtype>(param, at, p);
+    load_pair<dtype, Order::consecutive>(grad, at, g);
+    load_pair<dtype, Order::consecutive>(param, at, p);
     for (std::int64_t k = 0; k < 2; ++k) {
       const std::int64_t i = at + k * kLanes;
       const VF m = adamw_moment1(c, g[k], hn::LoadU(F(), ms + i));
@@ -470,7 +480,7 @@ void adamw_fp32(const Coefficients& coefficients, const ShardTensors& s, std::in
       const VF direction = hn::Div(m, hn::Add(hn::Sqrt(v), c.epsilon));
       p[k] = hn::MulAdd(direction, c.step_size, hn::Mul(p[k], c.decay));
     }
-    store_pair<dtype, Nans::any>(p, param, at);
+    store_pair<dtype, Nans::any, Order::consecutive>(p, param, at);
   }
 }
 
@@ -484,8 +494,8 @@ void lion_fp32(const Coefficients& coefficients, const ShardTensors& s, std::int
   for (std::int64_t at = begin * kBlockSize; at < end * kBlockSize; at += 2 * kLanes) {
     VF g[2];
     VF p[2];
-    load_pair<dtype>(grad, at, g);
-    load_pair<dtype>(param, at, p);
+    load_pair<dtype, Order::consecutive>(grad, at, g);
+    load_pair<dtype, Order::consecutive>(param, at, p);
     for (std::int64_t k = 0; k < 2; ++k) {
       const std::int64_t i = at + k * kLanes;
       const VF old = hn::LoadU(F(), ms + i);
@@ -493,7 +503,7 @@ void lion_fp32(const Coefficients& coefficients, const ShardTensors& s, std::int
       p[k] = lion_param(p[k], c.decay, c.step_size, direction);
       hn::StoreU(lion_moment(c, g[k], old), F(), ms + i);
     }
-    store_pair<dtype, Nans::any>(p, param, at);
+    store_pair<dtype, Nans::any, Order::consecutive>(p, param, at);
   }
 }
 
@@ -566,8 +576,6 @@ std::string target_name(std::int64_t target) {
   switch (target) {
     case HWY_AVX3_DL:
       return "AVX-512 VBMI";
-    case HWY_AVX3:
-      return "AVX-512";
     case HWY_AVX2:
       return "AVX2";
     default:
@@ -580,7 +588,7 @@ std::vector<std::int64_t> supported_targets() {
   const std::int64_t chosen = HWY_DYNAMIC_DISPATCH(exported_target)();
   hwy::SetSupportedTargetsForTest(0);
   std::vector<std::int64_t> targets;
-  for (const std::int64_t target : {HWY_AVX3_DL, HWY_AVX3, HWY_AVX2}) {
+  for (const std::int64_t target : {HWY_AVX3_DL, HWY_AVX2}) {
     if ((hwy::SupportedTargets() & HWY_TARGETS & target) != 0) targets.push_back(target);
   }
   if (targets.empty() || HWY_STATIC_TARGET > targets.back()) targets.push_back(HWY_STATIC_TARGET);

@@ -8,7 +8,6 @@
 #include <set>
 
 #include "kernels/code_tables.h"
-#include "kernels/encode_bins.h"
 #include "kernels/encode_pieces.h"
 
 namespace stepscope::kernels {
@@ -78,35 +77,6 @@ TEST(Quantizer, SkipsNanInAbsmax) {
   EXPECT_EQ(larger_magnitude(0.5f, nan), 0.5f);
   EXPECT_EQ(larger_magnitude(0.5f, -2.0f), 2.0f);
   EXPECT_EQ(larger_magnitude(0.0f, -nan), 0.0f);
-}
-
-std::uint8_t encode_by_bins(const EncodeBins& bins, float x, float inverse) {
-  // The volatile keeps the compiler from cancelling the 1.
-  volatile float rounded = x * inverse + 1.0f;
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(rounded - 1.0f);
-  const std::uint32_t entry = bins.entries[bits >> bins.shift];
-  const std::uint32_t low = bits & bins.low_mask;
-  return static_cast<std::uint8_t>((bits >> 31 != 0 ? entry - low : entry + low) >> bins.shift);
-}
-
-TEST(EncodeBins, EqualTheTableOnTheWholeGridAndBeyondIt) {
-  for (const CodeTable table : kTables) {
-    const EncodeBins& bins = encode_bins(table);
-    // x * inverse + 1 is a multiple of 2^-24 for every x; 2^25 of them are in [0, 2].
-    for (std::int32_t k = -(1 << 24); k <= 1 << 24; ++k) {
-      const float x = static_cast<float>(k) * 0x1p-24f;
-      ASSERT_EQ(encode_by_bins(bins, x, 1.0f), encode(table, x)) << x;
-    }
-    constexpr float kInf = std::numeric_limits<float>::infinity();
-    const float nan = std::numeric_limits<float>::quiet_NaN();
-    for (const float x : {nan, -nan, kInf, -kInf, 1.0000002f, -1.0000002f, 3e38f, -3e38f, 0.0f,
-                          -0.0f, 1e-40f, -1e-40f, 2.5f, -2.5f}) {
-      for (const float inverse : {1.0f, 0.0f, kInf}) {
-        EXPECT_EQ(encode_by_bins(bins, x, inverse), encode(table, x, inverse))
-            << x << " * " << inverse;
-      }
-    }
-  }
 }
 
 std::uint8_t encode_by_pieces(CodeTable table, float x) {
