@@ -22,7 +22,7 @@ using topologies::StatePolicy;
 using topologies::Topology;
 
 constexpr const char* kFooter = R"(Examples:
-  torchrun --standalone --no-python --nproc-per-node 2 build/bin/optimizer_step --quick
+  .venv/bin/torchrun --standalone --no-python --nproc-per-node 2 build/bin/optimizer_step --quick
   torchrun ... optimizer_step --model gpt2 --optimizer AdamW8bit,AdamW --dtype bf16
   torchrun ... optimizer_step --model my-model.safetensors --steps 500 --out runs/mine
   torchrun ... optimizer_step --topology fsdp1 --wrap whole-model --state-policy local,original

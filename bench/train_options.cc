@@ -17,7 +17,7 @@ using topologies::Optimizer;
 using topologies::Topology;
 
 constexpr const char* kFooter = R"(Examples:
-  torchrun --standalone --no-python --nproc-per-node 2 build/bin/train_step
+  .venv/bin/torchrun --standalone --no-python --nproc-per-node 2 build/bin/train_step
   torchrun ... train_step --topology fsdp2,fsdp1,ddp --optimizer AdamW,AdamW8bit
   torchrun ... train_step --optimizer AdamW8bit --state-policy original --save state --save-every 20
   torchrun ... train_step --optimizer AdamW8bit --state-policy original --resume state

@@ -98,7 +98,7 @@ def launch(sides: list[Side], cores: list[set[int]], logs: Path, timeout: float)
         ) from None
     except OSError as error:
         raise Problem(
-            f"{side.command[0]} could not be started: {error.strerror}", "build it"
+            f"{side.command[0]} could not be started: {error.strerror or error}", "build it"
         ) from None
     finally:
         for _, _, process in ranks:
