@@ -77,6 +77,17 @@ CopyDirection direction_of(std::string_view name) {
   return CopyDirection::unknown;
 }
 
+/// "device-to-host": as our own files say it.
+CopyDirection named_direction(std::string_view name) {
+  for (const CopyDirection direction :
+       {CopyDirection::host_to_device, CopyDirection::device_to_host,
+        CopyDirection::device_to_device, CopyDirection::host_to_host,
+        CopyDirection::peer_to_peer}) {
+    if (name == copy_direction_name(direction)) return direction;
+  }
+  return CopyDirection::unknown;
+}
+
 /// What the JSON says of one event.
 struct Record {
   std::string phase;
@@ -98,7 +109,9 @@ struct Record {
   bool has_launch = false;
   std::vector<TensorInput> inputs;
   std::vector<std::string> types;
-  std::vector<std::int64_t> scalars;  ///< arguments whose list of extents is empty
+  std::vector<std::int64_t> scalars;   ///< arguments whose list of extents is empty
+  std::string copy_direction;          ///< ours, of copies
+  std::vector<bool> inputs_on_device;  ///< ours, a tensor after the other
 };
 
 class Reader {
@@ -158,9 +171,10 @@ class Reader {
     }
   }
 
-  /// What our own files say of the process.
+  /// What our own files say of the process, and what its trace had left out.
   void own_object() {
     Process& process = trace_.process(process_);
+    Health& health = trace_.health();
     scanner_.object([&](std::string_view key) {
       if (key == "source" && scanner_.peek() == '"') {
         process.source = std::string(scanner_.string());
@@ -170,10 +184,25 @@ class Reader {
         process.launched = integer();
       } else if (key == "host_dropped") {
         process.host_dropped = integer();
+      } else if (key == "without_time") {
+        add_count(health.without_time);
+      } else if (key == "negative_duration") {
+        add_count(health.negative_duration);
+      } else if (key == "impossible_duration") {
+        add_count(health.impossible_duration);
+      } else if (key == "duplicates") {
+        add_count(health.duplicates);
       } else {
         scanner_.skip();
       }
     });
+  }
+
+  void add_count(std::int64_t& count) {
+    const std::int64_t value = integer().value_or(0);
+    if (value < 0 || __builtin_add_overflow(count, value, &count)) {
+      throw JsonDamage(scanner_.offset(), "holds an impossible count");
+    }
   }
 
   /// Runs `body`; with salvage, damage ends it and is counted.
@@ -320,6 +349,10 @@ class Reader {
       read_shapes(record);
     } else if (key == "Input type" && scanner_.peek() == '[') {
       scanner_.array([&] { text(record.types.emplace_back()); });
+    } else if (key == "Input on device" && scanner_.peek() == '[') {
+      scanner_.array([&] { record.inputs_on_device.push_back(integer().value_or(1) != 0); });
+    } else if (key == "copy direction") {
+      text(record.copy_direction);
     } else {
       scanner_.skip();
     }
@@ -426,7 +459,10 @@ class Reader {
       return;
     }
     event.value = record.bytes.value_or(kNoValue);
-    if (event.kind == EventKind::copy) event.direction = direction_of(trace_.name(event));
+    if (event.kind == EventKind::copy) {
+      event.direction = record.copy_direction.empty() ? direction_of(trace_.name(event))
+                                                      : named_direction(record.copy_direction);
+    }
   }
 
   void on_host(Record& record, Event& event) {
@@ -445,6 +481,11 @@ class Reader {
       event.value_source = ValueSource::exact;
     }
     if (event.kind == EventKind::range) return;
+    if (event.kind == EventKind::host_operator && !record.copy_direction.empty()) {
+      event.kind = EventKind::copy;
+      event.direction = named_direction(record.copy_direction);
+      event.value = record.bytes.value_or(kNoValue);
+    }
     keep_inputs(record, event);
   }
 
@@ -462,7 +503,14 @@ class Reader {
                       type == "GenericList" || type == "TensorList");
     });
     if (record.inputs.empty()) return;
-    for (TensorInput& input : record.inputs) input.dtype = type_of(input);
+    const std::vector<bool>& on_device = record.inputs_on_device;
+    for (std::size_t i = 0; i < record.inputs.size(); ++i) {
+      TensorInput& input = record.inputs[i];
+      input.dtype = type_of(input);
+      // A list that does not fit the tensors says only that one is on a device: none may hide.
+      input.on_device =
+          on_device.size() == record.inputs.size() ? on_device[i] : !on_device.empty();
+    }
     if (event.kind == EventKind::host_operator) {
       event.value = record.inputs.front().numel();
       if (event.value != kNoValue) event.value_source = ValueSource::exact;

@@ -1,5 +1,6 @@
 #include "tracer/chrome_writer.h"
 
+#include <algorithm>
 #include <set>
 #include <span>
 #include <string>
@@ -62,6 +63,7 @@ class Writer {
                                      {"host_dropped", process.host_dropped}}) {
       if (value) out_ += ", \"" + std::string(key) + "\": " + std::to_string(*value);
     }
+    left_out(trace_.health());
     out_ += "},\n\"traceEvents\": [";
     name_process(process);
     for (const Event& event : trace_.events()) {
@@ -143,6 +145,15 @@ class Writer {
     out_.append(3 - places.size(), '0') += places;
   }
 
+  /// A trace that lost records must not look whole in another format.
+  void left_out(const Health& health) {
+    if (health.total() == 0) return;
+    out_ += ", \"without_time\": " + std::to_string(health.without_time) +
+            ", \"negative_duration\": " + std::to_string(health.negative_duration) +
+            ", \"impossible_duration\": " + std::to_string(health.impossible_duration) +
+            ", \"duplicates\": " + std::to_string(health.duplicates);
+  }
+
   /// Names of the rows that Perfetto shows.
   void name_process(const Process& process) {
     const std::string rank =
@@ -171,9 +182,12 @@ class Writer {
     const bool on_device = event.device != kHost;
     begin();
     out_ += "\"ph\": \"X\", \"cat\": \"";
-    out_ += on_device || event.kind == EventKind::api_call ? category(event.kind)
-            : event.kind == EventKind::host_operator       ? "cpu_op"
-                                                           : "user_annotation";
+    // A copy that the host recorded is an operator to Kineto's readers; its direction tells ours.
+    const bool host_operator =
+        !on_device && (event.kind == EventKind::host_operator || event.kind == EventKind::copy);
+    out_ += host_operator                                    ? "cpu_op"
+            : on_device || event.kind == EventKind::api_call ? category(event.kind)
+                                                             : "user_annotation";
     out_ += "\", \"name\": ";
     text(event.kind == EventKind::kernel ? std::string_view(demangled_name(trace_.name(event)))
                                          : trace_.name(event));
@@ -243,15 +257,20 @@ class Writer {
       if (event.value_source == ValueSource::exact) number("n", event.value);
       return;
     }
-    if (event.kind == EventKind::host_operator || event.kind == EventKind::collective) {
+    if (!on_device && event.kind != EventKind::range) {
       if (event.detail != kNoDetail) inputs(trace_.inputs(event.detail), first);
     }
     const bool has_bytes = event.kind == EventKind::copy || event.kind == EventKind::set ||
                            event.kind == EventKind::collective;
     if (has_bytes && event.value != kNoValue) number("bytes", event.value);
+    if (event.kind == EventKind::copy) {
+      out_ += first ? "\"copy direction\": " : ", \"copy direction\": ";
+      text(copy_direction_name(event.direction));
+    }
   }
 
-  /// Kineto's two lists, an element an argument.
+  /// Kineto's two lists, an element an argument; and, where any tensor is not in the memory of the
+  /// CPU, a list of ours that says so of each tensor.
   void inputs(std::span<const TensorInput> tensors, bool& first) {
     std::string shapes;
     std::vector<std::string_view> types;
@@ -280,6 +299,14 @@ class Writer {
     for (std::size_t i = 0; i < types.size(); ++i) {
       out_ += i == 0 ? "" : ", ";
       text(types[i]);
+    }
+    out_ += ']';
+    const auto on_device = [](const TensorInput& tensor) { return tensor.on_device; };
+    if (std::none_of(tensors.begin(), tensors.end(), on_device)) return;
+    out_ += ", \"Input on device\": [";
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      out_ += i == 0 ? "" : ", ";
+      out_ += tensors[i].on_device ? '1' : '0';
     }
     out_ += ']';
   }

@@ -314,6 +314,68 @@ TEST(ChromeWriter, KeepsWhatARankKnows) {
   expect_same(trace, rewritten(trace));
 }
 
+TEST(ChromeWriter, KeepsWhatAVerdictOnCopiesRestsOn) {
+  Trace trace;
+  trace.add_process({.rank = 0, .world_size = 1, .pid = 7, .source = "record-function"});
+  const auto inputs = trace.add_inputs(
+      {{.shape = {4}, .dtype = "float", .argument = 0, .on_device = true},
+       {.shape = {}, .dtype = "float", .argument = 2},
+       {.shape = {2, 2}, .dtype = "c10::BFloat16", .argument = 3},
+       {.shape = {3}, .dtype = "c10::BFloat16", .argument = 3, .on_device = true}});
+  std::int64_t now = 1'000;
+  const auto add = [&](Event event) {
+    event.start_ns = now += 10;
+    event.end_ns = now += 5;
+    trace.add(event);
+  };
+  for (const CopyDirection direction :
+       {CopyDirection::unknown, CopyDirection::host_to_device, CopyDirection::device_to_host,
+        CopyDirection::device_to_device, CopyDirection::host_to_host,
+        CopyDirection::peer_to_peer}) {
+    // As the host recorded it; and on a device, under a name that says nothing.
+    add({.value = 16,
+         .thread = 8,
+         .name = trace.intern("aten::copy_"),
+         .detail = inputs,
+         .kind = EventKind::copy,
+         .direction = direction});
+    add({.value = 16,
+         .correlation = 3,
+         .stream = 7,
+         .name = trace.intern("copy"),
+         .device = 0,
+         .kind = EventKind::copy,
+         .direction = direction});
+  }
+  add({.value = 4,
+       .thread = 8,
+       .name = trace.intern("aten::add_"),
+       .detail = inputs,
+       .kind = EventKind::host_operator,
+       .value_source = ValueSource::exact});
+  trace.finish();
+  trace.health() = {
+      .without_time = 1, .negative_duration = 2, .impossible_duration = 3, .duplicates = 4};
+  expect_same(trace, rewritten(trace));
+}
+
+TEST(ChromeReader, CallsEveryInputOnADeviceWhereTheFileDoesNotSayWhich) {
+  const Trace trace = read(
+      R"([{"ph":"X","cat":"cpu_op","name":"aten::copy_","pid":1,"tid":7,"ts":1,"dur":2,"args":)"
+      R"({"Input Dims":[[2],[3]],"Input type":["float","float"],"Input on device":[0]}}])");
+  for (const TensorInput& input : trace.inputs(trace.events().at(0).detail)) {
+    EXPECT_TRUE(input.on_device);
+  }
+}
+
+TEST(ChromeReader, RefusesCountsThatCannotBe) {
+  for (const char* count : {"-1", "9223372036854775807,\"duplicates\":1"}) {
+    const std::string error =
+        error_of(R"({"stepscope":{"duplicates":)" + std::string(count) + R"(},"traceEvents":[]})");
+    EXPECT_NE(error.find("holds an impossible count"), std::string::npos) << error;
+  }
+}
+
 TEST(ChromeWriter, WritesValidUtf8WhateverANameHolds) {
   Trace trace;
   trace.add_process({.rank = 0, .pid = 1});
