@@ -6,9 +6,9 @@
 /// Usage:  write_chrome_json(trace, folder / "AdamW8bit.rank0.json");
 ///
 /// Caveats: a file is one process's, as those readers want it. Times are microseconds with three
-/// decimal places, so exact to the nanosecond. What a verdict rests on is kept, in arguments of ours
-/// where Kineto has none (the direction of a copy, which inputs are on a device, records that were
-/// left out). Not lossless: unknown streams are left out; write_nsys keeps everything.
+/// decimal places, so exact to the nanosecond. What a verdict rests on is kept, in arguments of
+/// ours where Kineto has none (the direction of a copy, which inputs are on a device, records that
+/// were left out). Not lossless: unknown streams are left out; write_nsys keeps everything.
 
 #include <cstdint>
 #include <filesystem>
