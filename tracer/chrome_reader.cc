@@ -174,8 +174,8 @@ class Reader {
   /// What our own files say of the process, and what its trace had left out.
   void own_object() {
     Process& process = trace_.process(process_);
-    Health& health = trace_.health();
     scanner_.object([&](std::string_view key) {
+      const auto count = std::ranges::find(kHealthCounts, key, &HealthCount::name);
       if (key == "source" && scanner_.peek() == '"') {
         process.source = std::string(scanner_.string());
       } else if (key == "dropped") {
@@ -184,25 +184,14 @@ class Reader {
         process.launched = integer();
       } else if (key == "host_dropped") {
         process.host_dropped = integer();
-      } else if (key == "without_time") {
-        add_count(health.without_time);
-      } else if (key == "negative_duration") {
-        add_count(health.negative_duration);
-      } else if (key == "impossible_duration") {
-        add_count(health.impossible_duration);
-      } else if (key == "duplicates") {
-        add_count(health.duplicates);
+      } else if (count != kHealthCounts.end()) {
+        if (!trace_.health().add(count->count, integer().value_or(0))) {
+          throw JsonDamage(scanner_.offset(), "holds an impossible count");
+        }
       } else {
         scanner_.skip();
       }
     });
-  }
-
-  void add_count(std::int64_t& count) {
-    const std::int64_t value = integer().value_or(0);
-    if (value < 0 || __builtin_add_overflow(count, value, &count)) {
-      throw JsonDamage(scanner_.offset(), "holds an impossible count");
-    }
   }
 
   /// Runs `body`; with salvage, damage ends it and is counted.

@@ -17,26 +17,28 @@ namespace {
 
 constexpr std::size_t kPiece = std::size_t{1} << 18;
 
-/// How Kineto calls the category.
-std::string_view category(EventKind kind) {
+constexpr std::string_view kAnnotation = "user_annotation";
+
+/// How Kineto calls the category. It has none for most of what a device does, on the host.
+std::string_view category(EventKind kind, bool on_device) {
   switch (kind) {
     case EventKind::kernel:
-      return "kernel";
+      return on_device ? "kernel" : kAnnotation;
     case EventKind::copy:
-      return "gpu_memcpy";
+      return on_device ? "gpu_memcpy" : "cpu_op";  // the argument "copy direction" tells our reader
     case EventKind::set:
-      return "gpu_memset";
+      return on_device ? "gpu_memset" : kAnnotation;
     case EventKind::synchronization:
-      return "cuda_sync";
+      return on_device ? "cuda_sync" : kAnnotation;
     case EventKind::api_call:
       return "cuda_runtime";
     case EventKind::host_operator:
       return "cpu_op";
     case EventKind::collective:
     case EventKind::range:
-      return "user_annotation";
+      return kAnnotation;
   }
-  return "user_annotation";
+  return kAnnotation;
 }
 
 class Writer {
@@ -148,10 +150,9 @@ class Writer {
   /// A trace that lost records must not look whole in another format.
   void left_out(const Health& health) {
     if (health.total() == 0) return;
-    out_ += ", \"without_time\": " + std::to_string(health.without_time) +
-            ", \"negative_duration\": " + std::to_string(health.negative_duration) +
-            ", \"impossible_duration\": " + std::to_string(health.impossible_duration) +
-            ", \"duplicates\": " + std::to_string(health.duplicates);
+    for (const HealthCount& count : kHealthCounts) {
+      out_ += ", \"" + std::string(count.name) + "\": " + std::to_string(health.*count.count);
+    }
   }
 
   /// Names of the rows that Perfetto shows.
@@ -182,12 +183,7 @@ class Writer {
     const bool on_device = event.device != kHost;
     begin();
     out_ += "\"ph\": \"X\", \"cat\": \"";
-    // A copy that the host recorded is an operator to Kineto's readers; its direction tells ours.
-    const bool host_operator =
-        !on_device && (event.kind == EventKind::host_operator || event.kind == EventKind::copy);
-    out_ += host_operator                                    ? "cpu_op"
-            : on_device || event.kind == EventKind::api_call ? category(event.kind)
-                                                             : "user_annotation";
+    out_ += category(event.kind, on_device);
     out_ += "\", \"name\": ";
     text(event.kind == EventKind::kernel ? std::string_view(demangled_name(trace_.name(event)))
                                          : trace_.name(event));
@@ -257,8 +253,8 @@ class Writer {
       if (event.value_source == ValueSource::exact) number("n", event.value);
       return;
     }
-    if (!on_device && event.kind != EventKind::range) {
-      if (event.detail != kNoDetail) inputs(trace_.inputs(event.detail), first);
+    if (event.kind != EventKind::range && event.detail != kNoDetail) {
+      inputs(trace_.inputs(event.detail), first);
     }
     const bool has_bytes = event.kind == EventKind::copy || event.kind == EventKind::set ||
                            event.kind == EventKind::collective;

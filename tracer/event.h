@@ -65,14 +65,13 @@ inline constexpr std::int32_t kHost = -1;  ///< `device` of what runs on a host 
 
 struct Event {
   std::int64_t start_ns = 0;
-  std::int64_t end_ns = 0;        ///< below start_ns in an impossible record (Trace::health)
-  std::int64_t value = kNoValue;  ///< by kind, above; kNoValue where it is not known
-  std::uint64_t correlation = 0;  ///< joins an API call with what it started; 0: none
-  std::uint64_t thread = 0;       ///< host thread that did or issued it; 0: not known
-  std::uint64_t stream = 0;       ///< of `device`; 0 is the default stream
-  std::uint32_t name = 0;         ///< Trace::text()
-  std::uint32_t detail =
-      kNoDetail;  ///< kernel: Trace::launch(); host_operator, collective: inputs()
+  std::int64_t end_ns = 0;           ///< below start_ns in an impossible record (Trace::health)
+  std::int64_t value = kNoValue;     ///< by kind, above; kNoValue where it is not known
+  std::uint64_t correlation = 0;     ///< joins an API call with what it started; 0: none
+  std::uint64_t thread = 0;          ///< host thread that did or issued it; 0: not known
+  std::uint64_t stream = 0;          ///< of `device`; 0 is the default stream
+  std::uint32_t name = 0;            ///< Trace::text()
+  std::uint32_t detail = kNoDetail;  ///< kernel: Trace::launch(); on the host else: inputs()
   std::int32_t device = kHost;
   std::uint32_t process = 0;  ///< index into Trace::processes(): a rank's process
   EventKind kind = EventKind::range;

@@ -188,12 +188,9 @@ class Reader {
     SqliteRows rows(file_, *table,
                     {"withoutTime", "negativeDuration", "impossibleDuration", "duplicates"});
     while (rows.next()) {
-      Health& health = trace_.health();
       int column = 0;
-      for (auto* count : {&health.without_time, &health.negative_duration,
-                          &health.impossible_duration, &health.duplicates}) {
-        const std::int64_t value = rows.integer_or(column++, 0);
-        if (value < 0 || __builtin_add_overflow(*count, value, count)) {
+      for (const HealthCount& count : kHealthCounts) {
+        if (!trace_.health().add(count.count, rows.integer_or(column++, 0))) {
           rows.fail("holds an impossible count");
         }
       }

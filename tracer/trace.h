@@ -78,7 +78,25 @@ struct Health {
   std::int64_t total() const {
     return without_time + negative_duration + impossible_duration + duplicates;
   }
+
+  /// Adds what a file says of itself; false, and nothing to rely on, where no file can mean it:
+  /// below zero, or beyond 64 bits in all.
+  [[nodiscard]] bool add(std::int64_t Health::* count, std::int64_t value) {
+    return value >= 0 && !__builtin_add_overflow(this->*count, value, &(this->*count));
+  }
 };
+
+/// The counts of Health, by the names and in the order that files and reports give them.
+struct HealthCount {
+  std::string_view name;
+  std::int64_t Health::* count;
+};
+inline constexpr std::array<HealthCount, 4> kHealthCounts = {{
+    {"without_time", &Health::without_time},
+    {"negative_duration", &Health::negative_duration},
+    {"impossible_duration", &Health::impossible_duration},
+    {"duplicates", &Health::duplicates},
+}};
 
 class Trace {
  public:

@@ -57,10 +57,10 @@ nlohmann::ordered_json coverage_json(const Coverage& coverage) {
 }
 
 nlohmann::ordered_json health_json(const Health& health) {
-  return {{"without_time", health.without_time},
-          {"negative_duration", health.negative_duration},
-          {"impossible_duration", health.impossible_duration},
-          {"duplicates", health.duplicates}};
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const HealthCount& count : kHealthCounts)
+    json[std::string(count.name)] = health.*count.count;
+  return json;
 }
 
 std::string one_line(const nlohmann::ordered_json& json) {
