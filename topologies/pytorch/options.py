@@ -23,7 +23,7 @@ measures the suite's own: same values, same percentiles, same run folder."""
 
 EPILOG = """\
 examples:
-  torchrun --standalone --nproc-per-node 2 topologies/pytorch/optimizer_step.py --quick
+  .venv/bin/torchrun --standalone --nproc-per-node 2 topologies/pytorch/optimizer_step.py --quick
   torchrun ... optimizer_step.py --model gpt2 --optimizer AdamW8bit --adapter local-shards,none
   torchrun ... optimizer_step.py --topology fsdp1 --wrap whole-model --optimizer Lion8bit \\
       --adapter none,original-parameters

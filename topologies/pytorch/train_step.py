@@ -52,7 +52,7 @@ FINE, CHECK_FAILED = 0, 1
 TEXT = "/usr/share/common-licenses/GPL-3"
 EPILOG = """\
 examples:
-  torchrun --standalone --nproc-per-node 2 topologies/pytorch/train_step.py
+  .venv/bin/torchrun --standalone --nproc-per-node 2 topologies/pytorch/train_step.py
   torchrun ... train_step.py --width 256 --optimizer AdamW,AdamW8bit
   torchrun ... train_step.py --topology fsdp1 --optimizer AdamW8bit --adapter original-parameters
 

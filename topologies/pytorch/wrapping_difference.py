@@ -33,7 +33,7 @@ from topologies.pytorch.wrapping_fixture import (
 
 EPILOG = """\
 example:
-  torchrun --standalone --nproc-per-node 2 topologies/pytorch/wrapping_difference.py
+  .venv/bin/torchrun --standalone --nproc-per-node 2 topologies/pytorch/wrapping_difference.py
 
 exit code: 0 the fixture ran, whatever it showed; 2 could not run"""
 FINE = 0
